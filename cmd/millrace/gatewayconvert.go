@@ -79,6 +79,9 @@ func newGatewayConvert(c *console) *cobra.Command {
 func runConvert(c *console, file string, f *convertFlags) error {
 	r, err := translate(c, file, convert.Language(f.from))
 	var bad *convert.OutputError
+	if err != nil && r != nil && r.Left > 0 { // why nothing is left to listen on
+		_, _ = io.WriteString(c.err, r.Text(f.all))
+	}
 	switch {
 	case errors.As(err, &bad):
 		return fmt.Errorf("%w\nplease report this with the source: the converter has to leave out what it cannot express", err)

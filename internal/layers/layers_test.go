@@ -144,7 +144,7 @@ gateway/defence   : filter/ebpf gateway/config metrics pmd
 gateway/admin     : l4/control gateway/defence l4/inspection gateway/config l7/control gpukern internal/controlsocket
 gateway/daemon    : clock gateway/* l4/* l7/* node node/nexthop pmd pmd/device gpukern gpukern/cuda stack stack/host socket ip tcp wire metrics internal/controlsocket
 internal/app/lifetime:
-internal/app/convert: gateway/config l7/rewrite l7/route semantics internal/excerpt internal/regfile
+internal/app/convert: tls/acme gateway/config l7/rewrite l7/route semantics internal/excerpt internal/regfile
 internal/app/rulefile: filter filter/inspect filter/signature
 internal/app/doctor: gpukern gpukern/aead gpukern/digest internal/rtnl
 internal/app/replay: packet wire clock ring capture pmd pmd/pcap gpukern gpukern/* filter filter/appid filter/inspect filter/signature stack internal/kernref

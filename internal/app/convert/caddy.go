@@ -1,10 +1,13 @@
 package convert
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/millrace/millrace/tls/acme"
 )
 
 // caddy translates a Caddyfile.
@@ -22,7 +25,8 @@ type caddy struct {
 	proxyFrom           []string
 	listeners           map[string]*listener // by port, bind addresses and TLS
 	pools               map[string]string
-	taken               map[string]bool // hosts of listeners
+	taken               map[string]bool // addresses of listeners
+	account             *account        // nil until a certificate is obtained
 }
 
 func convertCaddy(s *source, l *ledger, m *model, by *inclusion) {
@@ -246,7 +250,7 @@ func public(host string) bool {
 	if _, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil {
 		return false
 	}
-	return strings.Contains(host, ".") && !strings.HasPrefix(host, "*") && !strings.HasSuffix(host, ".localhost") && !strings.HasSuffix(host, ".local") && !strings.HasSuffix(host, ".internal") &&
+	return strings.Contains(host, ".") && acme.CheckName(host) == nil && !strings.HasPrefix(host, "*") && !strings.HasSuffix(host, ".localhost") && !strings.HasSuffix(host, ".local") && !strings.HasSuffix(host, ".internal") &&
 		!strings.HasSuffix(host, ".test") && !strings.HasSuffix(host, ".home.arpa")
 }
 
@@ -270,6 +274,9 @@ func (c *caddy) listener(a address, st *caddyTLS) *listener {
 		}
 		if a.tls {
 			v.protocol, v.tls, v.versions = protoHTTPS, &serverTLS{}, c.protocols
+			if len(v.versions) == 1 && v.versions[0] == "3" { // certificates are proven over TCP
+				v.versions = []string{"1.1", "3"}
+			}
 		}
 	}
 	if a.tls && !c.certificate(v, a, st) {
@@ -300,6 +307,9 @@ func (c *caddy) listener(a address, st *caddyTLS) *listener {
 	return v
 }
 
+// account is the one that certificates are obtained by.
+type account struct{ contact, directory string }
+
 // certificate gives a listener the certificate of a site: files, or one of an authority. It reports whether there is one.
 func (c *caddy) certificate(v *listener, a address, st *caddyTLS) bool {
 	switch {
@@ -317,13 +327,13 @@ func (c *caddy) certificate(v *listener, a address, st *caddyTLS) bool {
 		if !slices.Contains(v.tls.acme, a.host) {
 			v.tls.acme = append(v.tls.acme, a.host)
 		}
-		v.tls.acmeDir, v.tls.directory = acmeFolder, c.directory
-		if st.directory != "" {
-			v.tls.directory = st.directory
+		if c.account == nil { // listeners share it, and the folder
+			c.account = &account{cmp.Or(st.email, c.email), cmp.Or(st.directory, c.directory)}
 		}
-		if v.tls.contact = c.email; st.email != "" {
-			v.tls.contact = st.email
+		if st.email != "" && st.email != c.account.contact || st.directory != "" && st.directory != c.account.directory {
+			c.l.changed(a.at, "listeners[].tls.acme", "one account has all certificates: that of the first site")
 		}
+		v.tls.acmeDir, v.tls.directory, v.tls.contact = acmeFolder, c.account.directory, c.account.contact
 	}
 	if st.minVersion != "" {
 		v.tls.minVersion = st.minVersion

@@ -94,6 +94,9 @@ func convertHAProxy(s *source, l *ledger, m *model) {
 				inherit = named[c.words[i+1]]
 			}
 			p := &proxy{kind: c.kind, name: c.name, at: c.at, lines: slices.Concat(inherit, c.lines), own: len(inherit)}
+			if len(c.words) > 2 && c.words[2] != "from" { // an address beside the name, as before bind
+				p.lines = append(p.lines, &line{append([]string{"bind"}, c.words[2:]...), c.at})
+			}
 			if c.kind != "frontend" {
 				h.backends[c.name] = p
 				l.ok(c.at, "pools[]")
@@ -237,6 +240,12 @@ func (h *haproxy) bind(p *proxy) (list []*listener) {
 				a = "[::]:" + a[3:]
 			}
 			addr := listenAddress(a, "")
+			if i := slices.IndexFunc(list, func(o *listener) bool { return slices.Contains(o.addresses, addr) && o.protocol == protoHTTPS }); quic && i >= 0 {
+				if !slices.Contains(list[i].versions, "3") { // the same address over UDP
+					list[i].versions = append(list[i].versions, "3")
+				}
+				continue
+			}
 			if addr == "" || slices.ContainsFunc(h.m.listeners, func(o *listener) bool { return slices.Contains(o.addresses, addr) }) || slices.Contains(v.addresses, addr) || len(v.addresses) >= 64 {
 				h.l.left(x.at, shorten(a)+" is no address with a port that is free", "write an IP address and a port")
 				continue

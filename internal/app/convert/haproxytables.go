@@ -27,7 +27,7 @@ func init() {
 			"option contstats", "option http-tunnel", "option http-pretend-keepalive", "option checkcache", "option http-use-htx", "option http-no-delay", "option idle-close-on-response",
 			"option http-ignore-probes", "option httpslog", "option accept-invalid-http-request", "option accept-invalid-http-response", "option originalto", "option disable-h2-upgrade",
 			"no option", "hash-type", "hash-balance-factor", "http-reuse", "log-tag", "tcp-request inspect-delay", "enabled", "compression offload", "dispatch", "option spop-check",
-			"http-send-name-header", "ssl-server-verify", "rate-limit sessions", "max-keep-alive-queue", "load-balance",
+			"http-send-name-header", "default-path", "ssl-server-verify", "rate-limit sessions", "max-keep-alive-queue", "load-balance",
 		},
 		"the gateway chooses as a current TLS library does": {
 			"ssl-default-server-options", "ssl-default-server-ciphers", "ssl-default-server-ciphersuites", "ssl-dh-param-file", "ssl-engine", "ssl-mode-async", "ssl-load-extra-files",

@@ -19,6 +19,7 @@ type nginx struct {
 	pools     map[string]string     // names of pools, by what they are made of
 	limits    map[string]string     // names of rate limits, the same
 	streams   map[string]*directive // upstreams of stream
+	schemes   map[string]bool       // variables that have X-Forwarded-Proto of a proxy, or the scheme
 }
 
 // zone is the key and the rate of a limit_req_zone.
@@ -30,7 +31,7 @@ type zone struct {
 
 func convertNginx(s *source, l *ledger, m *model, by *inclusion) {
 	n := &nginx{
-		s: s, l: l, m: m, upstreams: map[string]*directive{}, zones: map[string]*zone{}, connZones: map[string]*directive{},
+		s: s, l: l, m: m, upstreams: map[string]*directive{}, schemes: map[string]bool{}, zones: map[string]*zone{}, connZones: map[string]*directive{},
 		pools: map[string]string{}, limits: map[string]string{}, streams: map[string]*directive{},
 	}
 	list := parseNginx(s, l, 0, by)
@@ -38,6 +39,7 @@ func convertNginx(s *source, l *ledger, m *model, by *inclusion) {
 		return
 	}
 	n.classify(list)
+	n.constants(list)
 	main := newScope(nil, list)
 	if len(main.own("server"))+len(main.own("upstream")) > 0 { // a file of conf.d
 		n.http(main)
@@ -194,6 +196,12 @@ func (n *nginx) readMap(d *directive) {
 		n.unneeded(d.block, "WebSocket is passed on by every route")
 		return
 	}
+	if d.arg(0) == "$http_x_forwarded_proto" && strings.HasPrefix(d.arg(1), "$") && slices.ContainsFunc(d.block, func(e *directive) bool { return e.name == "default" && e.arg(0) == "$scheme" }) {
+		n.schemes[d.arg(1)] = true
+		n.l.changed(d.at, "listeners[].forwarded", "what proxies in forwarded.trusted say is continued")
+		n.unneeded(d.block, "it is what the gateway does")
+		return
+	}
 	n.l.left(d.at, "the gateway has no maps", "write routes or rules for the cases, with matches by host, path, header or query")
 	for _, inner := range d.block {
 		n.l.left(inner.at, "it is of a map", "")
@@ -270,4 +278,18 @@ func (n *nginx) readResolver(sc *scope) {
 		}
 	}
 	walk(sc.list)
+}
+
+// constants notes `set`: variables with one value are replaced by it where they are used.
+func (n *nginx) constants(list []*directive) {
+	for _, d := range list {
+		switch {
+		case d.name != "set":
+			n.constants(d.block)
+		case len(d.args) == 2 && len(pieces(d.arg(1))) == 1 && strings.HasPrefix(d.arg(0), "$"):
+			n.l.ok(d.at, "")
+		default:
+			n.l.left(d.at, "rules have no variables of their own", "write rules for the cases")
+		}
+	}
 }

@@ -259,7 +259,14 @@ func (s *site) conditions(b *builder, l *loc, m match, g guard, until *directive
 				continue
 			}
 			r := s.answerOf(d)
-			if !c.known || c.host != "" || r == nil {
+			if c.known && c.host == "" && r == nil {
+				s.n.l.left(d.at, "rules with a condition answer, or lead to a pool: they do not change others", "write the rule twice, with the condition as a match")
+				for _, inner := range d.block {
+					s.n.l.left(inner.at, "its condition is left out", "")
+				}
+				continue
+			}
+			if !c.known || c.host != "" {
 				s.leftCondition(d)
 				continue
 			}

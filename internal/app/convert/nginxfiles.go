@@ -2,6 +2,7 @@ package convert
 
 import (
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -14,6 +15,11 @@ func (s *site) folder(l *loc) (root string, alias, ok bool) {
 	}
 	last := d[len(d)-1]
 	root, ok = l.sc.plain(last.arg(0))
+	if base, found := strings.CutSuffix(last.arg(0), "/$1/$2"); found && last.name == "alias" && l.kind == locRegexp && wholePath.MatchString(l.path) {
+		if root, ok = l.sc.plain(base); ok && root != "" && printable(root) { // the captures are all of the path
+			return s.n.s.path(root), false, true
+		}
+	}
 	if !ok || root == "" || !printable(root) {
 		s.n.l.left(last.at, "the folder has a variable, or no name", "write a rule for each folder")
 		return "", false, false
@@ -21,15 +27,21 @@ func (s *site) folder(l *loc) (root string, alias, ok bool) {
 	return s.n.s.path(root), last.name == "alias", true
 }
 
+// wholePath is a regular expression with two captures, of the first segment and of the rest.
+var wholePath = regexp.MustCompile(`^\^/\([^()]*\)/\(\.\*\)\$?$`)
+
 // files translates the files of a location: root or alias, index and try_files.
 func (s *site) files(l *loc) *rule {
 	led, r := s.n.l, newRule(l.at)
 	root, alias, ok := s.folder(l)
 	r.static = &static{root: root}
-	if !ok {
-		r = s.refusal(l.at, 404) // nginx has a folder of its own, html
+	switch {
+	case !ok && len(l.sc.find("root", "alias")) > 0:
+		r = s.refusal(l.at, 501)
+	case !ok: // nginx has a folder of its own, html
+		r = s.refusal(l.at, 404)
 		r.note = "no root"
-	} else if alias {
+	case alias:
 		s.alias(l, r)
 	}
 	if d := l.sc.find("root", "alias"); ok {
@@ -174,7 +186,7 @@ func (s *site) tryNamed(l *loc, d *directive, name string, r *rule) *rule {
 	}
 	s.depth++
 	defer func() { s.depth-- }()
-	to, _ := s.handler(s.locs[i])
+	to, g := s.handler(s.locs[i])
 	switch {
 	case len(to.pools) == 0 || to.rewrite != nil || r.rewrite != nil && r.static != nil:
 		s.n.l.left(d.at, "what is no file cannot go to "+shorten(name), "the fallback is a pool whose requests keep their path")
@@ -188,6 +200,7 @@ func (s *site) tryNamed(l *loc, d *directive, name string, r *rule) *rule {
 	if r.static != nil {
 		to.static = r.static
 	}
+	s.named = &g
 	s.n.l.ok(d.at, "static.try_files, backend_refs")
 	return to
 }
@@ -259,7 +272,7 @@ func (s *site) asks(l *loc, g *guard) {
 		g.sources = &sources{denyOthers: true}
 	}
 	uri, _, _ := strings.Cut(d.arg(0), "?")
-	to := s.find(uri, nil)
+	to := s.passing(s.find(uri, nil))
 	if to == nil || to == l || len(to.sc.own("proxy_pass")) == 0 {
 		closed("the location that is asked passes nothing on")
 		return
@@ -307,6 +320,21 @@ func (s *site) asks(l *loc, g *guard) {
 			}
 		}
 	}
+}
+
+// passing returns the named location that try_files of a location leads to, if the location passes nothing on by itself.
+func (s *site) passing(l *loc) *loc {
+	if l == nil || passes(l.sc) || len(l.sc.own("try_files")) == 0 {
+		return l
+	}
+	d := l.sc.own("try_files")[0]
+	for _, o := range s.locs {
+		if o.kind == locNamed && o.path == d.arg(len(d.args)-1) {
+			s.n.l.ok(d.at, "routes[].auth.forward")
+			return o
+		}
+	}
+	return l
 }
 
 // fieldOf returns the field of requests to backends that has a variable as its value.

@@ -172,6 +172,9 @@ func (s *site) basic(l *loc, g *guard) {
 func (s *site) pages(l *loc, g *guard) {
 	led := s.n.l
 	for _, d := range l.sc.find("error_page") {
+		if l.d != nil && d == s.leads(l) {
+			continue
+		}
 		words := d.texts()
 		if len(words) < 2 {
 			led.left(d.at, "it has no page", "")

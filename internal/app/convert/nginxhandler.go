@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 )
 
 // handler translates the content of a location, and what its requests have to fulfil.
@@ -12,8 +11,17 @@ func (s *site) handler(l *loc) (*rule, guard) {
 	led := s.n.l
 	g := s.guard(l)
 	if d := l.sc.own("internal"); l.d != nil && len(d) > 0 {
-		led.changed(d[0].at, "FixedResponse", "clients get 404; the gateway has no redirects within it")
+		if len(l.sc.own("alias"))+len(l.sc.own("root")) > 0 {
+			led.left(d[0].at, "X-Accel-Redirect of backends is not followed", "have the application send the files, or serve them by a rule")
+			s.rest(l, "its location is left out")
+		} else {
+			led.changed(d[0].at, "FixedResponse", "clients get 404; the gateway has no redirects within it")
+		}
 		return s.refusal(l.at, 404), guard{}
+	}
+	if r, og, ok := s.ledOn(l); ok {
+		og.bodyBytes, og.errorPages = g.bodyBytes, g.errorPages
+		return r, og
 	}
 	if r := s.locationAnswer(l); r != nil { // before clients and credentials are looked at
 		return r, guard{bodyBytes: g.bodyBytes, errorPages: g.errorPages}
@@ -25,6 +33,7 @@ func (s *site) handler(l *loc) (*rule, guard) {
 	case len(l.sc.own("grpc_pass")) > 0:
 		r = s.proxied(l, l.sc.own("grpc_pass")[0])
 	case passes(l.sc): // noted by the tables
+		s.rest(l, "its location is left out")
 		return s.refusal(l.at, 501), g
 	case len(l.sc.own("stub_status"))+len(l.sc.own("content_by_lua_block"))+len(l.sc.own("content_by_lua"))+len(l.sc.own("js_content"))+len(l.sc.own("dav_methods"))+len(l.sc.own("flv"))+len(l.sc.own("mp4")) > 0:
 		return s.refusal(l.at, 501), g
@@ -32,7 +41,10 @@ func (s *site) handler(l *loc) (*rule, guard) {
 		led.left(l.sc.own("empty_gif")[0].at, "the gateway has no such content", "serve a file")
 		return s.refusal(l.at, 501), g
 	default:
-		r = s.files(l)
+		s.named = nil
+		if r = s.files(l); s.named != nil {
+			s.both(l, &g, s.named)
+		}
 	}
 	s.rewrites(l, r)
 	s.responseFields(r, l.sc, false)
@@ -141,7 +153,9 @@ func (s *site) proxied(l *loc, d *directive) *rule {
 	variables := strings.Contains(url, "$")
 	if variables {
 		url = strings.TrimSuffix(url, "$request_uri")
-		url, ok = l.sc.plain(url)
+		if url, ok = l.sc.plain(url); !ok {
+			url, ok = s.withoutQuery(l, d)
+		}
 	}
 	scheme := "http"
 	if d.name == "grpc_pass" {
@@ -150,6 +164,7 @@ func (s *site) proxied(l *loc, d *directive) *rule {
 	t, good := parseTarget(url, scheme)
 	if !ok || !good {
 		led.left(d.at, "the address has a variable that is no constant, or is none", "write a rule for each case")
+		s.rest(l, "its location is left out")
 		return s.refusal(d.at, 501)
 	}
 	name, ok := s.n.pool(l, &t, d)
@@ -167,6 +182,16 @@ func (s *site) proxied(l *loc, d *directive) *rule {
 		}
 	}
 	return r
+}
+
+// withoutQuery returns the URL of proxy_pass without the query, where only that has variables.
+func (s *site) withoutQuery(l *loc, d *directive) (string, bool) {
+	base, _, found := strings.Cut(strings.Replace(d.arg(0), "$is_args$args", "?", 1), "?")
+	url, ok := l.sc.plain(base)
+	if ok && found {
+		s.n.l.changed(d.at, "backend_refs", "the query passes as the client has sent it")
+	}
+	return url, ok && found
 }
 
 // replace translates the URI of proxy_pass, which replaces the text that the location has matched.
@@ -223,217 +248,73 @@ func (s *site) retries(l *loc, r *rule) {
 	}
 }
 
-// requestFields translates the header that backends get.
-func (s *site) requestFields(l *loc, d *directive, t *target, r *rule) {
-	led := s.n.l
-	own := "proxy_set_header"
-	if d.name == "grpc_pass" {
-		own = "grpc_set_header"
+// ledOn returns the rule of the named location that error_page leads a returned status to, as in `error_page 418 = @app; return 418;`.
+func (s *site) ledOn(l *loc) (*rule, guard, bool) {
+	p := s.leads(l)
+	if p == nil || s.depth > 2 {
+		return nil, guard{}, false
 	}
-	list := l.sc.find(own)
-	host := ""
-	for _, h := range list {
-		name, value := strings.ToLower(h.arg(0)), h.arg(1)
-		switch {
-		case name == "host":
-			host = value
-			s.host(h, value, t, l.sc, r)
-		case name == "upgrade" || name == "connection":
-			led.ok(h.at, "")
-			r.streaming = r.streaming || name == "upgrade"
-		case name == "x-forwarded-for" && (value == "$proxy_add_x_forwarded_for" || value == "$remote_addr"):
-			s.forwardedFor(h, value)
-		case name == "x-forwarded-proto" && value == "$scheme" && !s.hidden():
-			led.ok(h.at, "listeners[].forwarded")
-		case slices.Contains(ownFields, name) || name == "accept-encoding" && value == "":
-			if name == "accept-encoding" {
-				r.request.without(name)
-			}
-			led.ok(h.at, "")
-		default:
-			s.requestField(h, name, value, l.sc, r)
+	i := slices.IndexFunc(s.locs, func(o *loc) bool { return o.kind == locNamed && o.path == p.arg(len(p.args)-1) })
+	s.depth++
+	r, g := s.handler(s.locs[i])
+	s.depth--
+	s.n.l.ok(p.at, "backend_refs")
+	s.n.l.ok(l.sc.own("return")[0].at, "backend_refs")
+	r = r.clone()
+	r.at = l.at
+	return r, g, true
+}
+
+// leads returns the error_page that leads the returned status of a location to a named one, nil for none.
+func (s *site) leads(l *loc) *directive {
+	returned := l.sc.own("return")
+	if l.d == nil || len(returned) == 0 {
+		return nil
+	}
+	for _, p := range l.sc.own("error_page") {
+		name := p.arg(len(p.args) - 1)
+		named := slices.ContainsFunc(s.locs, func(o *loc) bool { return o.kind == locNamed && o.path == name })
+		if named && p.has(returned[0].arg(0)) && p.has("=") {
+			return p
 		}
 	}
-	if host == "" {
-		s.host(d, "$proxy_host", t, l.sc, r)
-	}
-	for _, name := range []string{"proxy_redirect"} {
-		for _, d := range l.sc.find(name) {
-			if d.arg(0) == "off" {
-				led.ok(d.at, "")
-			} else {
-				led.changed(d.at, "", "Location of backends passes as it is")
-			}
-		}
-	}
+	return nil
 }
 
-// hidden reports whether the listeners add no fields of the client.
-func (s *site) hidden() bool {
-	return slices.ContainsFunc(s.n.m.listeners, func(x *listener) bool { return x.noForwarded && slices.Contains(s.p.listeners, x.name) })
-}
-
-// forwardedFor notes what the gateway does by itself.
-func (s *site) forwardedFor(d *directive, value string) {
-	trusts := slices.ContainsFunc(s.n.m.listeners, func(x *listener) bool { return len(x.trusted) > 0 && slices.Contains(s.p.listeners, x.name) })
-	if value == "$remote_addr" || trusts {
-		s.n.l.ok(d.at, "listeners[].forwarded")
-		return
-	}
-	s.n.l.changed(d.at, "listeners[].forwarded", "what clients claim is replaced and not continued, unless forwarded.trusted has them; X-Forwarded-Proto and -Host are sent too")
-}
-
-// host translates the field Host that backends get.
-func (s *site) host(d *directive, value string, t *target, sc *scope, r *rule) {
-	led := s.n.l
-	if value == "$proxy_host" {
-		value = t.host
-	} else if plain, ok := sc.plain(strings.ReplaceAll(value, "$server_name", s.v.first)); ok {
-		value = plain
-	} else {
-		switch value {
-		case "$http_host", "${http_host}", "$host:$server_port":
-			led.ok(d.at, "")
-		case "$host", "${host}":
-			if s.p.standard {
-				led.ok(d.at, "")
-			} else {
-				led.changed(d.at, "", "backends get the port of Host, if the client sends it")
-			}
-		default:
-			led.left(d.at, "the host has a variable", "write URLRewrite with a hostname")
-		}
-		return
-	}
-	name, port, hasPort := strings.Cut(value, ":")
-	if strings.HasPrefix(value, "[") {
-		end := strings.IndexByte(value, ']') + 1
-		name, port, hasPort = value[:end], value[end:], end < len(value)
-	}
-	if name = strings.ToLower(name); !validHost(name) || strings.HasPrefix(name, "*") {
-		led.changed(d.at, "", "backends get the client's Host: "+shorten(value)+" is no name of a host")
-		return
-	}
-	r.hostname = name
-	if hasPort {
-		led.changed(d.at, "URLRewrite.hostname", "Host has no port: "+name+" in place of "+name+":"+strings.TrimPrefix(port, ":"))
-		return
-	}
-	led.ok(d.at, "URLRewrite.hostname")
-}
-
-// requestField translates one field.
-func (s *site) requestField(d *directive, name, value string, sc *scope, r *rule) {
-	led := s.n.l
-	if !validField(name) {
-		led.left(d.at, "rules cannot edit the field", "")
-		return
-	}
-	if value == "" {
-		r.request.without(name)
-		led.ok(d.at, "RequestHeaderModifier.remove")
-		return
-	}
-	if same := strings.TrimPrefix(value, "$http_"); same != value && strings.ReplaceAll(same, "_", "-") == name && validToken(same) {
-		led.ok(d.at, "") // as the client has sent it
-		return
-	}
-	e := sc.expand(value, s.v.first)
+// both joins what a location and the named one that it leads to ask of requests: nginx asks it of those that reach the second, and
+// the gateway of all of the rule.
+func (s *site) both(l *loc, g, named *guard) {
 	switch {
-	case s.asked(sc, value):
-		led.ok(d.at, "routes[].auth.forward.response_headers")
-		return
-	case strings.HasPrefix(value, "$ssl_client_"):
-		led.left(d.at, "variables have nothing of a client's certificate", "see listeners[].tls.client_auth.forward")
-		return
-	case e.unknown != "":
-		led.left(d.at, "the gateway has no variable "+e.unknown, "")
-		return
-	case !validValue(e.text) || e.text == "":
-		led.left(d.at, "it is no value of a field", "")
-		return
-	case e.differs != "":
-		led.changed(d.at, "RequestHeaderModifier", e.differs)
-	case strings.Contains(value, "$proxy_add_x_forwarded_for"):
-		led.changed(d.at, "RequestHeaderModifier", "what clients claim is replaced and not continued")
+	case named.sources == nil:
+	case g.sources == nil || fmt.Sprint(*g.sources) == fmt.Sprint(*named.sources):
+		g.sources = named.sources
 	default:
-		led.ok(d.at, "RequestHeaderModifier.set")
+		s.n.l.left(l.at, "a route has one list of clients: no client is served where two meet", "write routes[].sources")
+		g.sources = &sources{denyOthers: true}
 	}
-	r.request.put(name, e.text)
-}
-
-// responseFields translates add_header, expires and proxy_hide_header. Of a text that is returned Content-Type is its own.
-func (s *site) responseFields(r *rule, sc *scope, text bool) {
-	led := s.n.l
-	for _, d := range sc.find("add_header") {
-		name, e := strings.ToLower(d.arg(0)), sc.expand(d.arg(1), s.v.first)
-		switch {
-		case text && name == "content-type":
-			led.ok(d.at, "FixedResponse")
-		case d.arg(1) == "":
-			led.ok(d.at, "") // nginx adds nothing
-		case !validField(name) || !validValue(e.text) || e.text == "":
-			led.left(d.at, "rules cannot add the field, or it is no value", "")
-		case e.unknown != "":
-			led.left(d.at, "the gateway has no variable "+e.unknown, "")
-		case !r.response.more(name, e.text):
-			led.left(d.at, "a field is added once", "put the values into one line, with commas")
-		case d.arg(2) == "always" || d.arg(2) == "" && r.redirect != nil:
-			led.ok(d.at, "ResponseHeaderModifier.add")
-		default:
-			led.changed(d.at, "ResponseHeaderModifier.add", "responses of all statuses get it, as with always")
+	for _, name := range named.rateLimits {
+		if !slices.Contains(g.rateLimits, name) {
+			g.rateLimits = append(g.rateLimits, name)
 		}
 	}
-	if d := sc.last("expires"); d != nil {
-		s.expires(r, d)
-	}
-	for _, d := range sc.find("proxy_hide_header", "grpc_hide_header") {
-		if name := strings.ToLower(d.arg(0)); validField(name) && !slices.ContainsFunc(r.response.add, func(h header) bool { return h.name == name }) {
-			r.response.without(name)
-			led.ok(d.at, "ResponseHeaderModifier.remove")
-		} else if validField(name) { // added beside: in place of
-			r.response.drop(name)
-			e := s.added(sc, name)
-			r.response.put(name, e)
-			led.ok(d.at, "ResponseHeaderModifier.set")
-		} else {
-			led.ok(d.at, "")
-		}
-	}
-}
-
-// added returns the value that add_header gives a field.
-func (s *site) added(sc *scope, name string) string {
-	for _, d := range sc.find("add_header") {
-		if strings.EqualFold(d.arg(0), name) {
-			return sc.expand(d.arg(1), s.v.first).text
-		}
-	}
-	return ""
-}
-
-// expires translates the lifetime of content.
-func (s *site) expires(r *rule, d *directive) {
-	value := ""
-	arg := d.arg(len(d.args) - 1)
-	t, ok := nginxTime(arg)
-	switch {
-	case arg == "off":
-		s.n.l.ok(d.at, "")
-		return
-	case arg == "max":
-		value = "max-age=315360000"
-	case arg == "epoch", strings.HasPrefix(arg, "-"):
-		value = "no-cache"
-	case ok && d.arg(0) != "modified":
-		value = fmt.Sprintf("max-age=%d", int64(t/time.Second))
+	switch asks := g.users != "" || g.askPool != ""; {
+	case named.users == "" && named.askPool == "":
+	case asks && (g.users != named.users || g.askPool != named.askPool):
+		s.n.l.left(l.at, "a route asks for credentials in one way: no client is served where two meet", "write routes[].auth")
+		g.sources = &sources{denyOthers: true}
 	default:
-		s.n.l.left(d.at, "the time depends on a variable or the file", "")
+		g.users, g.realm, g.askPool, g.askPath, g.askFields = named.users, named.realm, named.askPool, named.askPath, named.askFields
+	}
+}
+
+// rest notes the directives of a location that no other result has reached.
+func (s *site) rest(l *loc, why string) {
+	if l.d == nil {
 		return
 	}
-	if !r.response.more("cache-control", value) {
-		s.n.l.left(d.at, "Cache-Control is added once", "put both into one add_header")
-		return
+	for _, d := range l.d.block {
+		if line := s.n.l.lines[d.at]; line != nil && line.Result == "" && d.name != "location" {
+			s.n.l.left(d.at, why, "")
+		}
 	}
-	s.n.l.changed(d.at, "ResponseHeaderModifier", "Cache-Control alone is sent, not Expires, with all statuses")
 }

@@ -128,6 +128,14 @@ func (n *nginx) listenerKeys(x *listener, e *endpoint) {
 			}
 		}
 	}
+	for _, v := range e.servers {
+		inBlocks(v.sc.list, func(d *directive) {
+			switch d.name {
+			case "client_header_timeout", "client_body_timeout", "send_timeout", "keepalive_timeout", "keepalive_requests", "large_client_header_buffers":
+				n.l.changed(d.at, "", "it is the same for all of a listener")
+			}
+		})
+	}
 	if d := sc.last("keepalive_requests"); d != nil && x.limits["connection_requests"] == 0 {
 		x.limits["connection_requests"] = int64(atoi(d.arg(0)))
 	}

@@ -35,8 +35,9 @@ type site struct {
 	v     *server
 	p     *part
 	locs  []*loc
-	regex bool // some location is a regular expression
-	depth int  // of locations that lead to others
+	regex bool   // some location is a regular expression
+	depth int    // of locations that lead to others
+	named *guard // of the named location that try_files has led to
 }
 
 // routesOf makes the routes of a server, for each part of its listeners.
@@ -55,6 +56,22 @@ func (n *nginx) routesOf(v *server) {
 			continue
 		}
 		s.build()
+	}
+	for _, l := range locs {
+		if l.kind == locNamed {
+			for _, d := range l.d.block {
+				if line := n.l.lines[d.at]; line != nil && line.Result == "" {
+					n.l.unneeded(d.at, "no location leads to it")
+				}
+			}
+		}
+	}
+	for s := v.sc; s != nil; s = s.outer {
+		for _, d := range s.list {
+			if line := n.l.lines[d.at]; line != nil && line.Result == "" && strings.HasPrefix(d.name, "ssl_") {
+				n.l.unneeded(d.at, "no address has TLS")
+			}
+		}
 	}
 }
 
@@ -188,6 +205,7 @@ func (n *nginx) unreached(d *directive) {
 
 // location adds the rules of a location.
 func (s *site) location(b *builder, l *loc) {
+	defer s.unused(l)
 	m, ok := s.match(l)
 	if !ok {
 		return
@@ -201,6 +219,18 @@ func (s *site) location(b *builder, l *loc) {
 	s.except(b, l, rule, g, m)
 	if l.kind == locPrefix && len(l.path) > 1 && (m.kind == pathPrefix || passes(l.sc)) {
 		s.slash(b, l, rule, g)
+	}
+}
+
+// unused notes directives of a location that are for requests that are passed on, where it passes none on by itself.
+func (s *site) unused(l *loc) {
+	if l.d == nil || passes(l.sc) {
+		return
+	}
+	for _, d := range l.d.block {
+		if line := s.n.l.lines[d.at]; line != nil && line.Result == "" && (strings.HasPrefix(d.name, "proxy_") || strings.HasPrefix(d.name, "grpc_")) {
+			s.n.l.unneeded(d.at, "the location passes nothing on by itself")
+		}
 	}
 }
 

@@ -27,7 +27,7 @@ func init() {
 			"ignore_invalid_headers",
 		},
 		"the gateway passes content on as it comes": {"proxy_buffering", "proxy_request_buffering", "proxy_ignore_client_abort", "proxy_force_ranges", "chunked_transfer_encoding"},
-		"the gateway has types of its own":          {"types", "default_type", "charset_types", "override_charset"},
+		"the gateway has types of its own":          {"types", "default_type", "charset", "charset_types", "override_charset"},
 		"the gateway logs to standard error":        {"error_log", "log_not_found", "log_subrequest", "rewrite_log", "uninitialized_variable_warn"},
 		"HTTP/1.1 with connections that are kept is what backends get": {
 			"proxy_http_version", "proxy_socket_keepalive", "proxy_pass_request_headers", "proxy_pass_request_body",
@@ -73,7 +73,7 @@ func init() {
 		}},
 		{"the gateway does not change content", "change it at the application", []string{
 			"sub_filter", "sub_filter_once", "sub_filter_types", "sub_filter_last_modified", "addition_types", "add_before_body", "add_after_body", "ssi", "ssi_types",
-			"image_filter", "xslt_stylesheet", "proxy_set_body", "proxy_method", "charset", "gunzip", "source_charset",
+			"image_filter", "xslt_stylesheet", "proxy_set_body", "proxy_method", "gunzip", "source_charset",
 		}},
 		{"the gateway runs no scripts", "decide at a backend, or by auth_request", []string{
 			"lua_shared_dict", "lua_package_path", "perl", "perl_set", "js_import", "js_content", "js_set", "content_by_lua", "init_by_lua", "content_by_lua_block",

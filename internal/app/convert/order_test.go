@@ -129,3 +129,13 @@ func TestYAMLScalars(t *testing.T) {
 		}
 	}
 }
+
+// What a named location asks of requests holds for those that try_files or error_page lead to it.
+func TestNamedLocationsStayClosed(t *testing.T) {
+	for _, location := range []string{"try_files $uri @app;", "error_page 418 = @app; return 418;"} {
+		c, _ := converted(t, Nginx, `server { listen 80; root /srv; location / { `+location+` } location @app { deny 192.0.2.1; auth_basic x; auth_basic_user_file /f; proxy_pass http://127.0.0.1:1; } }`)
+		if r := c.Routes[0]; len(c.Routes) != 1 || len(r.Sources.Deny) != 1 || r.Auth == nil || len(r.Rules[0].BackendRefs) != 1 {
+			t.Errorf("%s: %+v", location, c.Routes)
+		}
+	}
+}
