@@ -1,12 +1,19 @@
 package main
 
 import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/internal/app/convert"
+	"github.com/millrace/millrace/internal/testkit/testcert"
 )
 
 const convertible = "server { listen 127.0.0.1:8080; location / { proxy_pass http://127.0.0.1:9000; proxy_set_header Host $http_host; } }\n"
@@ -61,4 +68,92 @@ func TestGatewayConvert(t *testing.T) {
 	if code != exitOK || !strings.Contains(stdout, "backend_refs") {
 		t.Errorf("code %d, %s", code, stdout)
 	}
+}
+
+// Outputs pass the gateway's check, with the certificates, folders and files that they name.
+func TestConvertedFilesPassTheCheck(t *testing.T) {
+	sources, err := filepath.Glob("../../internal/app/convert/testdata/*")
+	if err != nil || len(sources) < 8 {
+		t.Fatalf("%v %v", sources, err)
+	}
+	for _, source := range sources {
+		if info, err := os.Stat(source); err != nil || info.IsDir() || strings.HasSuffix(source, ".yaml") || strings.HasSuffix(source, ".txt") {
+			continue
+		}
+		r, err := convert.File(source, "")
+		if err != nil {
+			t.Errorf("%s: %v", source, err)
+			continue
+		}
+		dir := t.TempDir()
+		here, err := filepath.Abs(filepath.Dir(source))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := r.Config
+		for _, prefix := range []string{here, "/srv", "/etc", "/var"} {
+			text = strings.ReplaceAll(text, ": "+prefix+"/", ": "+dir+prefix+"/")
+		}
+		makeNamedFiles(t, text)
+		file := filepath.Join(dir, "gateway.yaml")
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if code, _, stderr := run("gateway", "check", "-c", file); code != exitOK {
+			t.Errorf("%s: code %d\n%s\n%s", source, code, stderr, text)
+		}
+	}
+}
+
+// makeNamedFiles makes what a configuration names.
+func makeNamedFiles(t *testing.T, text string) {
+	t.Helper()
+	c, err := config.Parse("converted", []byte(text))
+	if err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	put := func(path string, content []byte) {
+		if path == "" || path == "-" {
+			return
+		}
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, content, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pair, _ := testcert.SelfSigned("example.org", net.IPv4(127, 0, 0, 1))
+	cert, key := pemOf(t, pair)
+	for _, l := range c.Listeners {
+		if l.TLS == nil {
+			continue
+		}
+		for _, of := range l.TLS.Certificates {
+			put(of.Cert, append(cert, key...))
+			put(of.Key, key)
+		}
+	}
+	for _, r := range c.Routes {
+		for _, p := range r.ErrorPages {
+			put(p.File, []byte("page"))
+		}
+		if r.Auth != nil && r.Auth.Basic != nil {
+			put(r.Auth.Basic.File, []byte("user:$2y$05$abcdefghijklmnopqrstuuVlF1mcKHvQGCyFFY3RLQ2D4Et4sIIlK\n"))
+		}
+		for _, u := range r.Rules {
+			if u.Static != nil {
+				if err := os.MkdirAll(u.Static.Root, 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+}
+
+// pemOf returns a certificate and its key.
+func pemOf(t *testing.T, pair tls.Certificate) (cert, key []byte) {
+	t.Helper()
+	der, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: pair.Certificate[0]}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
 }

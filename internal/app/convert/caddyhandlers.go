@@ -69,7 +69,7 @@ func (b *caddySite) edit(to *edits, at pos, words []string, request bool) {
 	switch {
 	case !validField(name):
 		led.left(at, "rules cannot edit the field, or names with *", "")
-	case verb == '-':
+	case verb == '-', len(words) == 2 && words[1] == "":
 		to.without(name)
 		led.ok(at, key+".remove")
 	case len(words) > 2:

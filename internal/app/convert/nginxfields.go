@@ -153,7 +153,7 @@ func (s *site) responseFields(r *rule, sc *scope, text bool) {
 		name, e := strings.ToLower(d.arg(0)), sc.expand(d.arg(1), s.v.first)
 		switch {
 		case text && name == "content-type":
-			led.ok(d.at, "FixedResponse")
+			led.changed(d.at, "FixedResponse", "Content-Type is sent once; nginx sends that of the text as well")
 		case d.arg(1) == "":
 			led.ok(d.at, "") // nginx adds nothing
 		case !validField(name) || !validValue(e.text) || e.text == "":

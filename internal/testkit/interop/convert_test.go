@@ -474,4 +474,62 @@ backend one
 `,
 		paths: []string{"/", "/app", "/app/", "/app/x/y", "/items/1", "/items/x", "/items/1/2", "/x?v=2", "/x?v=3", "/private"}, hosts: []string{"a.example"}, ignored: forwardedFields,
 	},
+	{
+		name: "nested and named", proxy: "nginx", source: `
+	map $http_upgrade $connection_upgrade { default upgrade; '' close; }
+	server {
+		listen LISTEN; server_name a.example;
+		proxy_set_header Host $http_host;
+		proxy_set_header X-Level server;
+		add_header X-Server yes always;
+		location / { proxy_pass http://ONE; location = /sw.js { return 204; } location ~ ^/(css|js)/ { add_header X-Assets yes always; proxy_pass http://TWO; } location /sub/ { proxy_pass http://THREE; } }
+		location /own/ { proxy_set_header X-Level location; proxy_set_header Host $http_host; proxy_pass http://ONE; }
+		location /hack/ { error_page 418 = @other; return 418; }
+		location @other { proxy_pass http://TWO; }
+		location /strip/ { rewrite ^/strip/(.*)$ /$1 break; proxy_pass http://THREE; }
+		location /const { set $up ONE; proxy_pass http://$up; }
+		location = /health { access_log off; default_type text/plain; return 200 "ok"; }
+		location /query { if ($arg_debug = 1) { return 418; } proxy_pass http://ONE; }
+		location /methods { if ($request_method = DELETE) { return 405; } proxy_pass http://TWO; }
+	}
+	server { listen LISTEN; server_name b.example; rewrite ^/(.*)$ https://c.example/$1 permanent; }
+	server { listen LISTEN; server_name .d.example; location / { return 307 $scheme://e.example:8443$request_uri; } }`,
+		paths: []string{"/", "/sw.js", "/css/a", "/js/b", "/sub/x", "/sub", "/own/x", "/hack/x", "/strip/a/b", "/strip/", "/const", "/const/x", "/health", "/query", "/query?debug=1", "/methods", "/cssx/a"},
+		hosts: []string{"a.example", "b.example", "d.example", "x.y.d.example", "other.example"}, ignored: forwardedFields,
+	},
+	{
+		name: "order of rules", proxy: "haproxy", source: `
+defaults
+ mode http
+ timeout connect 5s
+ timeout client 20s
+ timeout server 20s
+frontend f
+ bind LISTEN
+ acl a path_beg /a/
+ acl ab path_beg /a/b/
+ acl png path_end .png
+ acl h hdr(x-kind) k
+ acl m method POST
+ acl wild hdr_end(host) .wild.example
+ use_backend two if ab h
+ use_backend three if a m
+ use_backend one if png
+ use_backend two if a
+ use_backend three if ab
+ use_backend two if wild { path /only }
+ use_backend three if wild
+ use_backend two if h m
+ use_backend three if h or m
+ default_backend one
+backend one
+ server s ONE
+backend two
+ server s TWO
+backend three
+ server s THREE
+`,
+		paths: []string{"/", "/a/x", "/a/b/x", "/a/b/x.png", "/x.png", "/only", "/a/x.png", "/only/x"}, hosts: []string{"a.example", "x.wild.example", "wild.example"},
+		fields: []map[string]string{{"X-Kind": "k"}, {"X-Kind": "l"}}, ignored: forwardedFields,
+	},
 }
