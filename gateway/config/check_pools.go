@@ -18,6 +18,7 @@ func (d *checker) checkPools(c *Config) {
 		p, at := &c.Pools[i], &d.places.pools[i]
 		d.unique(lines, p.Name, at.name, "pool or service")
 		d.checkPool(p, at)
+		d.checkFastCGI(p, at)
 		d.noteFiles(c, at.certificates, at.files)
 		d.checkPoolBackends(p, at)
 		d.checkSockets(c, p, at)
@@ -124,8 +125,10 @@ func (d *checker) checkProbedPort(p *Pool, at *poolPlace) {
 	if c.Port != 0 || p.Protocol == PoolH3 {
 		return
 	}
-	encrypted, plain := p.Protocol == PoolHTTPS || p.Protocol == PoolH2, p.Protocol == PoolHTTP || p.Protocol == PoolH2C
+	encrypted, plain := p.Protocol == PoolHTTPS || p.Protocol == PoolH2, p.Protocol == PoolHTTP || p.Protocol == PoolH2C || p.Protocol == PoolFastCGI
 	switch {
+	case (c.Type == health.TypeGRPC || c.Type == health.TypeGRPCS) && p.Protocol == PoolFastCGI:
+		d.Fail(at.health.at("type"), "set `type: http`, or name a port of the backend that speaks HTTP/2", "pool %q speaks FastCGI, and gRPC is HTTP/2: its %s health check needs a port", p.Name, c.Type)
 	case (c.Type == health.TypeGRPC || c.Type == health.TypeGRPCS) && p.Protocol.IsHTTP1():
 		d.Fail(at.health.at("type"), "set `protocol: H2C` or H2, or name a port of the backend that speaks HTTP/2",
 			"pool %q speaks HTTP/1.1, and gRPC is HTTP/2: its %s health check needs a port", p.Name, c.Type)

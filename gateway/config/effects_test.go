@@ -32,6 +32,7 @@ var kinds = map[string]string{
 	"files":       "listeners: [{name: l, address: 127.0.0.1:80, protocol: HTTP}]\nroutes: [{name: r, rules: [{matches: [{}], static: {root: /}}]}]\n",
 	"acme":        "listeners: [{name: l, address: 127.0.0.1:443, protocol: HTTPS, tls: {acme: {names: a.example, dir: d, agree_to_terms: true}}}]\n",
 	"named":       "listeners: [{name: l, address: 127.0.0.1:80, protocol: HTTP}]\n" + toPool + "pools: [{name: p, backends: [{address: 'app.example:1'}]}]\n",
+	"scripts":     checked("FASTCGI", "fastcgi: {root: /srv}, drain: 9s"),
 	"tls":         "listeners: [{name: l, address: 127.0.0.1:443, protocol: TLS}]\ntls_routes: [{name: r, backend_refs: [{name: p}]}]\npools: [{name: p, protocol: TCP, backends: [{address: 127.0.0.1:1}]}]\n",
 	"tcp":         "listeners: [{name: l, address: 127.0.0.1:25, protocol: TCP}]\ntcp_routes: [{name: r, backend_refs: [{name: p}]}]\npools: [{name: p, protocol: TCP, backends: [{address: 127.0.0.1:1}]}]\n",
 	"nat":         oneService,
@@ -177,6 +178,7 @@ tcp_routes: [{name: q, listeners: l, backend_refs: [{name: p, weight: 2}]}]
 pools:
   - {name: q, protocol: H2C, balance: random, hash: {by: header, name: x}, sticky: {cookie: c, max_age: 1h},
      tls: {server_name: a.example, ca_file: f, certificate: {cert: c, key: k}, insecure: true}, proxy_protocol: v2, field_names: preserve, early_data: true,
+     fastcgi: {root: /srv/w, local_root: l, check_scripts: false, index: i.php, fallback: /f.php, extensions: .phar, keep_connections: true, content_buffer: 5, params: [{name: A, value: b}]},
      backends: [{name: b, address: "127.0.0.1:2", weight: 2, state: draining, max_connections: 1, max_requests: 1}],
      passive: {errors: 1, gateway_errors: 1, success_rate: {interval: 1s, min_backends: 2, min_requests: 2, factor_percent: 2}, down: 1s, max_down: 6m, max_ejected: 1},
      health: {type: https, interval: 300ms, timeout: 200ms, rise: 1, fall: 2, port: 99, device: eth0, command: [/bin/true],

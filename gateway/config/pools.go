@@ -11,7 +11,7 @@ import (
 // Pool is backends that serve the same, to which rules refer by name.
 type Pool struct {
 	Name          string        // key "name", required and unique, also among services: the label of logs and metrics
-	Protocol      PoolProtocol  // key "protocol": "HTTP" (default), "H2C", "HTTPS", "H2", "H3" or "TCP"
+	Protocol      PoolProtocol  // key "protocol": "HTTP" (default), "H2C", "HTTPS", "H2", "H3", "FASTCGI" or "TCP"
 	Balance       PoolBalance   // key "balance": "round_robin" (default), "least_request", "random" or "consistent_hash"
 	Hash          PoolHash      // key "hash": what consistent_hash hashes
 	Sticky        *Sticky       // key "sticky"; absent: each request is selected for by itself
@@ -28,6 +28,7 @@ type Pool struct {
 	Panic         int           // key "panic_threshold": percent of backends that must be up; with fewer, health is ignored. Default 0 is never
 	Limits        PoolLimits    // key "limits": circuit breaking
 	EarlyData     bool          // key "early_data", of H3: send safe requests before the handshake is complete, which may be executed twice (RFC 8470); default false
+	FastCGI       *FastCGI      // key "fastcgi", of FASTCGI, required there
 	FieldNames    FieldNames    // key "field_names", of HTTP and HTTPS: "lower" (default) or "preserve"
 	Timeouts      PoolTimeouts  // key "timeouts"
 	RetryBudget   RetryBudget   // key "retry_budget"
@@ -44,6 +45,8 @@ const (
 	PoolH2    PoolProtocol = "H2"    // HTTP/2 over TLS
 	PoolH3    PoolProtocol = "H3"
 	PoolTCP   PoolProtocol = "TCP" // streams of listeners that pass through
+
+	PoolFastCGI PoolProtocol = "FASTCGI" // FastCGI 1.0: scripts, as those of php-fpm
 )
 
 // HasTLS reports whether connections to backends are encrypted.

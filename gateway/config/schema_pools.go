@@ -17,6 +17,7 @@ type poolPlace struct {
 	proxyProtocol        *yaml.Node
 	fieldNames           *yaml.Node
 	earlyData            *yaml.Node
+	fastCGI              *yaml.Node
 	backends             []poolBackendPlace
 	health               keyPlaces
 	certificates         []certificatePlace
@@ -35,7 +36,7 @@ func (d *l7Decoder) pools(n *yaml.Node, c *Config) {
 			strictyaml.Required("name", func(n *yaml.Node) { at.name = n; d.name(n, "name", &p.Name) }),
 			strictyaml.Optional("protocol", func(n *yaml.Node) {
 				at.protocol = n
-				strictyaml.Choice(d.Decoder, n, "protocol", &p.Protocol, PoolHTTP, PoolH2C, PoolHTTPS, PoolH2, PoolH3, PoolTCP)
+				strictyaml.Choice(d.Decoder, n, "protocol", &p.Protocol, PoolHTTP, PoolH2C, PoolHTTPS, PoolH2, PoolH3, PoolFastCGI, PoolTCP)
 			}),
 			strictyaml.Optional("balance", func(n *yaml.Node) {
 				strictyaml.Choice(d.Decoder, n, "balance", &p.Balance, PoolRoundRobin, PoolLeastRequest, PoolRandom, PoolConsistentHash)
@@ -52,6 +53,7 @@ func (d *l7Decoder) pools(n *yaml.Node, c *Config) {
 				strictyaml.Choice(d.Decoder, n, "field_names", &p.FieldNames, FieldNamesLower, FieldNamesPreserve)
 			}),
 			strictyaml.Optional("early_data", func(n *yaml.Node) { at.earlyData = n; d.Truth(n, "early_data", &p.EarlyData) }),
+			strictyaml.Optional("fastcgi", func(n *yaml.Node) { at.fastCGI, p.FastCGI = n, newFastCGI(); d.fastCGI(n, p.FastCGI, &at) }),
 			strictyaml.Required("backends", func(n *yaml.Node) { d.poolBackends(n, &p, &at) }),
 			strictyaml.Optional("health", func(n *yaml.Node) {
 				var place servicePlace

@@ -46,6 +46,7 @@ type Conn struct {
 	Preamble string      // is sent before anything else: a header of the PROXY protocol without addresses
 	HTTP2    bool        // requests have HTTP/2: with TLS by ALPN, otherwise by prior knowledge (RFC 9113 3.3)
 	TLS      *tls.Config // of types https and grpcs, where the check has no key for it; nil if the pool has no TLS
+	FastCGI  string      // requests are of scripts below this folder; "" speaks HTTP
 }
 
 // HTTP configures the request of types http and https, and the answers that they accept. Redirects are answers like

@@ -84,6 +84,9 @@ func (p *httpProbe) ask(ctx context.Context, t Target) error {
 		}
 		conn = secure
 	}
+	if p.conn.FastCGI != "" {
+		return p.exchangeScript(conn, t)
+	}
 	if p.conn.HTTP2 {
 		return p.exchange2(ctx, conn, t)
 	}

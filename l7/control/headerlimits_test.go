@@ -25,7 +25,7 @@ func TestPoolsHaveTheirHeaderLimits(t *testing.T) {
 	} {
 		c := parse(limits)
 		p := &pooled{cfg: *c}
-		if err := p.connections(&config.Config{}); err != nil || p.proxy.Header != want {
+		if err := p.connections(&Set{}, &config.Config{}); err != nil || p.proxy.Header != want {
 			t.Errorf("%s: %+v, %v", limits, p.proxy.Header, err)
 		}
 		if same := sameConnections(before, c); same != (limits == "requests: 3") {

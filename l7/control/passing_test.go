@@ -23,7 +23,7 @@ pools:
 	}
 	for i, want := range []bool{true, false} {
 		p := &pooled{cfg: cfg.Pools[i]}
-		if err := p.connections(cfg); err != nil || p.proxy.EarlyData != want || p.proxy.TLS.ClientSessionCache == nil {
+		if err := p.connections(&Set{}, cfg); err != nil || p.proxy.EarlyData != want || p.proxy.TLS.ClientSessionCache == nil {
 			t.Errorf("pool %s: %v, early data %v, sessions %v", p.cfg.Name, err, p.proxy.EarlyData, p.proxy.TLS.ClientSessionCache)
 		}
 	}
@@ -60,7 +60,7 @@ pools:
 	n := &plan{cfg: cfg, pools: map[string]*pooled{}, routes: map[string]*proxy.Route{}}
 	for i := range cfg.Pools {
 		p := &pooled{cfg: cfg.Pools[i]}
-		if err := p.connections(cfg); err != nil {
+		if err := p.connections(&Set{}, cfg); err != nil {
 			t.Fatal(err)
 		}
 		n.pools[p.cfg.Name] = p

@@ -33,9 +33,9 @@ type pooled struct {
 func (s *Set) planPool(cfg *config.Config, c *config.Pool) (*pooled, error) {
 	p := &pooled{cfg: *c}
 	old := s.pools[c.Name]
-	if old != nil && sameConnections(&old.cfg, c) && reflect.DeepEqual(old.proxy.Key, keyOf(cfg, c)) {
+	if old != nil && c.FastCGI == nil && sameConnections(&old.cfg, c) && reflect.DeepEqual(old.proxy.Key, keyOf(cfg, c)) {
 		p.proxy, p.files = old.proxy, old.files
-	} else if err := p.connections(cfg); err != nil {
+	} else if err := p.connections(s, cfg); err != nil {
 		return nil, err
 	}
 	if old != nil {
@@ -52,7 +52,7 @@ func (s *Set) planPool(cfg *config.Config, c *config.Pool) (*pooled, error) {
 }
 
 // connections sets how the pool connects to its backends.
-func (p *pooled) connections(cfg *config.Config) (err error) {
+func (p *pooled) connections(s *Set, cfg *config.Config) (err error) {
 	c := &p.cfg
 	p.proxy = &proxy.Pool{
 		Connect: c.Timeouts.Connect, Wait: bound(c.Timeouts.Wait), Response: c.Timeouts.Response, Body: c.Timeouts.Body, Idle: c.Timeouts.Idle, MaxIdle: c.Idle, MaxUses: c.Uses,
@@ -62,6 +62,11 @@ func (p *pooled) connections(cfg *config.Config) (err error) {
 		EarlyData: c.EarlyData,
 	}
 	p.proxy.Protocol = protocols[c.Protocol]
+	if c.FastCGI != nil {
+		if p.proxy.FastCGI, err = fastCGI(s, cfg, c); err != nil {
+			return err
+		}
+	}
 	if c.TLS != nil {
 		p.proxy.TLS, p.files, err = backendTLS(cfg, c)
 	}
@@ -76,11 +81,14 @@ func (p *pooled) check() *health.Check {
 	}
 	check := *c
 	check.Conn = health.Conn{Preamble: p.proxy.ProxyHeader.Local(), HTTP2: p.proxy.Protocol == proxy.HTTP2, TLS: p.proxy.TLS}
+	if f := p.proxy.FastCGI; f != nil {
+		check.Conn.FastCGI = f.Root
+	}
 	return &check
 }
 
 var protocols = map[config.PoolProtocol]proxy.PoolProtocol{
-	config.PoolH2: proxy.HTTP2, config.PoolH2C: proxy.HTTP2, config.PoolH3: proxy.HTTP3,
+	config.PoolH2: proxy.HTTP2, config.PoolH2C: proxy.HTTP2, config.PoolH3: proxy.HTTP3, config.PoolFastCGI: proxy.Scripts,
 }
 
 // sameConnections reports whether connections to backends may stay.

@@ -43,12 +43,13 @@ type Options struct {
 
 // Set is the workers of a configuration. Its methods may be called from any goroutine.
 type Set struct {
-	opt    Options
-	loops  []*loop
-	files  *transport.Descriptors // of kernel sockets, nil where a stack has them
-	checks *health.Checker
-	wake   chan struct{}             // the checker has something
-	log    atomic.Pointer[accessLog] // nil: none
+	opt     Options
+	loops   []*loop
+	files   *transport.Descriptors // of kernel sockets, nil where a stack has them
+	checks  *health.Checker
+	wake    chan struct{}             // the checker has something
+	scripts chan scriptLine           // what scripts write for the log
+	log     atomic.Pointer[accessLog] // nil: none
 
 	endpoints proxy.Endpoints // of HTTP/3
 
@@ -116,7 +117,7 @@ const renewEvery = time.Minute
 // Open opens the loops and the listeners of a configuration. Connections wait until Run.
 func Open(cfg *config.Config, opt Options) (*Set, error) {
 	s := &Set{
-		opt: opt, wake: make(chan struct{}, 1), pools: map[string]*pooled{}, served: map[string]*servedTLS{},
+		opt: opt, wake: make(chan struct{}, 1), scripts: make(chan scriptLine, maxScriptLines), pools: map[string]*pooled{}, served: map[string]*servedTLS{},
 		leaving: drains{timers: map[*pool.Backend]*time.Timer{}},
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
@@ -219,6 +220,7 @@ func (s *Set) Run() error {
 	beside.Go(s.watchHealth)
 	beside.Go(s.renew)
 	beside.Go(s.watchDescriptors)
+	beside.Go(func() { watchScripts(s) })
 	all.Wait()
 	s.stop()
 	s.names.Close()

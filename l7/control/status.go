@@ -223,6 +223,8 @@ func add(s *proxy.Stats, o proxy.Stats) {
 	s.Encoded += o.Encoded
 	s.EarlyAgain += o.EarlyAgain
 	s.Drained += o.Drained
+	s.NoScript += o.NoScript
+	s.ScriptLog += o.ScriptLog
 	s.Headers += o.Headers
 	s.Handshakes += o.Handshakes
 	s.WriteTimeouts += o.WriteTimeouts

@@ -49,7 +49,9 @@ func openSites(cfg *config.Config) (map[*config.Static]*files.Site, error) {
 			if u.Static == nil {
 				continue
 			}
-			site, err := files.Open(u.Static.Options(cfg))
+			o := u.Static.Options(cfg)
+			o.Except = exceptScripts(cfg, u)
+			site, err := files.Open(o)
 			if err != nil {
 				return nil, fmt.Errorf("route %s, rule %s: static: %w", cfg.Routes[i].Name, u.Name, err)
 			}

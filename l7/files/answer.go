@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -199,8 +200,19 @@ func (s *Site) folder(q *Request, name string, fd int, w Wait) (*Answer, error) 
 	return s.list(q, name)
 }
 
+// excepts reports whether a file is a script, whose source is not shown. Names compare without regard to case, as on some file systems.
+func (s *Site) excepts(name string) bool {
+	return slices.ContainsFunc(s.opt.Except, func(end string) bool {
+		return len(name) >= len(end) && strings.EqualFold(name[len(name)-len(end):], end)
+	})
+}
+
 // file answers with a file. fd is taken.
 func (s *Site) file(q *Request, name string, fd int, st unix.Stat_t, w Wait) (*Answer, error) {
+	if s.excepts(name) {
+		_ = unix.Close(fd)
+		return nil, ErrNotFound
+	}
 	a := &Answer{Status: 200, fd: fd}
 	a.add("content-type", typeOf(name))
 	coding := ""

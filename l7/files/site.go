@@ -37,6 +37,7 @@ type Options struct {
 	Precompressed []string // codings of files that may lie beside others, as a.css.gz beside a.css, the best first
 	Hidden        bool     // also what begins with a dot; /.well-known is served in any case
 	CacheControl  string   // the field of answers with a file; "" is none
+	Except        []string // ends of names that are not served, as .php: they go to the scripts' server
 }
 
 // Path stands for the path of the request in Options.Try.
@@ -70,8 +71,30 @@ func Open(o Options) (*Site, error) {
 
 // openat opens a path below the folder for reading. Devices and pipes are not waited for, and never become the terminal.
 func (s *Site) openat(path string, w Wait) (int, error) {
+	return s.openBeneath(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, w)
+}
+
+// Has reports whether there is a file at a name below the folder, which does not begin with a slash. It need not be readable.
+func (s *Site) Has(name string, w Wait) (bool, error) {
+	fd, err := s.openBeneath(name, unix.O_PATH, w)
+	if err == ErrNotFound {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return false, err
+	}
+	return st.Mode&unix.S_IFMT == unix.S_IFREG, nil
+}
+
+// openBeneath opens a path below the folder.
+func (s *Site) openBeneath(path string, flags uint64, w Wait) (int, error) {
 	how := unix.OpenHow{
-		Flags:   unix.O_RDONLY | unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY,
+		Flags:   flags | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS,
 	}
 	if w == Now {

@@ -159,6 +159,10 @@ func (x *exchange) toPool(path, query string, client netip.Addr) {
 		x.hash = k.Of(&rewrite.Source{Fields: x.request.Fields, Path: path, Query: query, Client: client})
 	}
 	x.deadline()
+	if x.pooled.FastCGI != nil {
+		scripting{x}.begin()
+		return
+	}
 	x.attempt()
 }
 

@@ -68,7 +68,7 @@ func (bs *backConns) retire() {
 // its backend may have closed it, or sent what no request has asked for, which one that goes out before that is read would get for
 // its response. One of HTTP/1.1 is opened then, too: a response in the batch may make another idle.
 func (w *Worker) open(x *exchange) {
-	if x.pooled.Protocol != HTTP1 && w.backsTo(x.backsKey()).exclusive == 0 {
+	if x.pooled.Protocol.shared() && w.backsTo(x.backsKey()).exclusive == 0 {
 		w.openNow(x)
 		return
 	}
@@ -142,7 +142,7 @@ func (x *exchange) withdraw() {
 
 // dial opens a connection for an exchange, or has it wait for one that is being opened and will be shared.
 func (w *Worker) dial(x *exchange, bs *backConns) {
-	if x.pooled.Protocol != HTTP1 {
+	if x.pooled.Protocol.shared() {
 		for _, s := range bs.opening {
 			if s.pass == nil && len(s.waiting) < bs.mayWait() {
 				s.join(x)
@@ -233,6 +233,10 @@ func (o opener) Established() {
 		s.leaveOpening()
 		s.w.forget(s.key)
 		s.pass.opened(l)
+		return
+	}
+	if p.FastCGI != nil {
+		s.established(o.newScriptBack(), false)
 		return
 	}
 	h2 := p.Protocol == HTTP2

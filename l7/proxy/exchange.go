@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/l7/fastcgi"
 	"github.com/millrace/millrace/l7/link"
 	"github.com/millrace/millrace/l7/pool"
 	"github.com/millrace/millrace/l7/side"
@@ -120,9 +121,10 @@ type exchange struct {
 	rule      *Rule
 	pooled    *Pool
 	early     earlyUse
-	waits     awaited // what an attempt waits for, nil if for nothing
-	hold      *hold   // of a request under a Guard, nil otherwise
-	wait      waiter  // for a connection, where the backend has as many as it may
+	waits     awaited         // what an attempt waits for, nil if for nothing
+	hold      *hold           // of a request under a Guard, nil otherwise
+	script    *fastcgi.Script // of a pool that speaks FastCGI, nil otherwise
+	wait      waiter          // for a connection, where the backend has as many as it may
 	backend   *pool.Backend
 	tried     pool.Tried
 	preferred *pool.Backend      // by a sticky cookie
@@ -240,6 +242,9 @@ func (x *exchange) opened(s *backConn, back side.Stream, caps side.Caps) {
 	x.backConn, x.direct, x.use = s, caps.Direct, s.uses
 	if x.inspected != nil {
 		inspecting{x}.keepsHead(true)
+	}
+	if x.script != nil {
+		scripting{x}.describe(back)
 	}
 	ahead := x.outgoing.Protocol != "" && x.caps.Shared // what comes is of the other protocol: it is held until there is a tunnel
 	end, ending := ahead || x.up.message != flowing && len(x.up.held) == 0 && len(x.up.trailers) == 0, side.EndsLater

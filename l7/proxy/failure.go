@@ -67,6 +67,7 @@ var (
 	errRequest        = &failure{status: 400, name: "http_request_error", class: pool.Canceled}
 	errMisdirected    = &failure{status: 421, name: "http_request_denied", class: pool.Canceled}
 	errRequestTimeout = &failure{status: 408, name: "http_request_error", class: pool.Canceled}
+	errNoTunnel       = &failure{status: 501, name: "http_upgrade_failed", class: pool.Canceled} // to a backend that has none
 )
 
 // causeOf returns the failure that an error of an event is, nil if it is another error. Sides know nothing of statuses
@@ -91,6 +92,8 @@ func causeOf(err error) *failure {
 		return errUnprocessed
 	case side.ErrCanceled:
 		return errCanceled
+	case side.ErrContent:
+		return errBody
 	case side.ErrUpgrade:
 		return errUpgrade
 	}

@@ -41,6 +41,8 @@ type Stats struct {
 	// WriteTimeouts are connections and, with HTTP/2 and HTTP/3, responses that ended because their client took nothing
 	// of what was sent.
 	WriteTimeouts uint64
+	NoScript      uint64 // requests of FastCGI whose path names no script
+	ScriptLog     uint64 // bytes that scripts have written for the log
 }
 
 // counters are those of a worker: its loop writes them, and any goroutine reads. Those that only grow need no locked
@@ -50,6 +52,7 @@ type counters struct {
 	compressed, uncompressed, plain, encoded                                                                    metrics.Counter
 	inspectionEnded, inspectionFull                                                                             metrics.Counter
 	earlySent, earlyAgain                                                                                       metrics.Counter
+	noScript, scriptLog                                                                                         metrics.Counter
 	refused                                                                                                     [side.Refusals]metrics.Counter
 	status                                                                                                      [6]metrics.Counter
 	open, active, kept                                                                                          atomic.Int64
@@ -67,6 +70,7 @@ func (w *Worker) Stats() Stats {
 		Compressed: c.compressed.Load(), Uncompressed: c.uncompressed.Load(), Plain: c.plain.Load(), Encoded: c.encoded.Load(),
 		InspectionEnded: c.inspectionEnded.Load(), InspectionFull: c.inspectionFull.Load(),
 		EarlySent: c.earlySent.Load(), EarlyAgain: c.earlyAgain.Load(),
+		NoScript: c.noScript.Load(), ScriptLog: c.scriptLog.Load(),
 		WriteTimeouts: c.writeTimeouts.Load() + w.hub.WriteTimeouts(), Signatures: w.Signatures.Stats(), Exchanges: w.Signatures.Exchanges(),
 	}
 	for i := range s.RefusedBy {

@@ -173,10 +173,14 @@ type PoolProtocol uint8
 
 // Values of PoolProtocol.
 const (
-	HTTP1 PoolProtocol = iota
-	HTTP2              // with TLS, or by prior knowledge
-	HTTP3              // HTTP/3; it needs TLS
+	HTTP1   PoolProtocol = iota
+	HTTP2                // with TLS, or by prior knowledge
+	HTTP3                // HTTP/3; it needs TLS
+	Scripts              // FastCGI, by Pool.FastCGI
 )
+
+// shared reports whether a connection carries several requests at a time.
+func (p PoolProtocol) shared() bool { return p == HTTP2 || p == HTTP3 }
 
 // Pool is a pool of backends with what a worker needs to connect to them.
 type Pool struct {
@@ -199,6 +203,7 @@ type Pool struct {
 	// ProxyHeader begins each connection.
 	ProxyHeader ProxyHeader
 	Key         *rewrite.Key // of requests, where the pool balances by consistent hashing
+	FastCGI     *FastCGI     // with Scripts; nil otherwise
 }
 
 // Defaults of Pool.

@@ -144,4 +144,5 @@ var (
 	ErrStuck       = errors.New("the peer takes nothing")
 	ErrWait        = errors.New("the settings have not come yet")
 	ErrFull        = errors.New("the peer permits no more streams for now")
+	ErrContent     = errors.New("the content is longer than may be held")
 )

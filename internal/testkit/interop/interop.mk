@@ -17,7 +17,7 @@ interop-suricata: ## inspection rules and Suricata (installed) on the captures o
 interop-suricata-verify: ## Suricata's own tests, of the copy of OISF/suricata-verify that MILLRACE_SURICATA_VERIFY names
 	$(GO) -C internal/testkit/interop test -count=1 -v -run '^TestSuricataVerify$$' .
 
-LOAD_PACKAGES := curl nginx-light nodejs python3 php-cli wrk apache2-utils nghttp2-client
+LOAD_PACKAGES := curl nginx-light nodejs python3 php-cli php-fpm wrk apache2-utils nghttp2-client
 
 PYTHON_WEB := .deps/web/bin/python
 
