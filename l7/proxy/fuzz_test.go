@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/filter/inspect"
 	"github.com/millrace/millrace/http2"
 	"github.com/millrace/millrace/internal/testkit/memtransport"
 	"github.com/millrace/millrace/internal/testkit/wrongcases"
@@ -14,11 +15,19 @@ import (
 
 // Modes of FuzzProxy, as bits.
 const (
-	fuzzFront2 = 1 << iota // the client speaks HTTP/2
-	fuzzBack2              // the backend does
-	fuzzEnd                // the client ends its output
-	fuzzSlow               // and reads slowly
+	fuzzFront2  = 1 << iota // the client speaks HTTP/2
+	fuzzBack2               // the backend does
+	fuzzEnd                 // the client ends its output
+	fuzzSlow                // and reads slowly
+	fuzzInspect             // requests and responses are inspected, by fuzzRules
 )
+
+// fuzzRules end some of the messages of the seeds, and have content of both directions watched.
+const fuzzRules = `drop http any any -> any any (flow:to_server; http.request_body; content:"hello"; sid:1;)
+drop http any any -> any any (flow:to_client; http.response_body; content:"evil"; sid:2;)
+drop http any any -> any any (flow:to_client; http.response_body; content:"xyz"; endswith; sid:3;)
+alert http any any -> any any (http.header; content:"Host"; nocase; sid:4;)
+`
 
 // FuzzProxy has a client send anything, and a backend answer anything. What reaches a backend is requests in a form that nobody
 // has to repair, no more than were accepted; the client beside them gets its own response; and all is given back.
@@ -26,6 +35,7 @@ func FuzzProxy(f *testing.F) {
 	for i, c := range wrongcases.All() {
 		if len(c.Bytes) < 2000 && (i < 30 || i%7 == 0) {
 			f.Add([]byte(c.Bytes), []byte(nil), uint64(i), uint8(i%2*fuzzEnd))
+			f.Add([]byte(c.Bytes), []byte(nil), uint64(i), uint8(fuzzInspect|i%2*fuzzEnd))
 		}
 	}
 	for i, c := range wrongcases.Downgrades() {
@@ -36,6 +46,7 @@ func FuzzProxy(f *testing.F) {
 	for i, c := range wrongcases.Responses() {
 		if len(c.Bytes) < 2000 {
 			f.Add([]byte(getRoot+getRoot), []byte(c.Bytes), uint64(i), uint8(i%2*fuzzSlow))
+			f.Add([]byte(getRoot+getRoot), []byte(c.Bytes), uint64(i), uint8(fuzzInspect|i%2*fuzzSlow))
 		}
 	}
 	f.Add([]byte("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello"+getRoot), []byte("\x00\x00\x00\x04\x00\x00\x00\x00\x00"+
@@ -48,12 +59,22 @@ func fuzzProxy(t *testing.T, front, back []byte, seed uint64, mode uint8) {
 		return
 	}
 	random := rand.New(rand.NewPCG(seed, 1))
-	r := newMemRig(t, func(r *memRig, _ *Tree) {
+	var engine *inspect.Engine
+	r := newMemRig(t, func(r *memRig, tree *Tree) {
+		if mode&fuzzInspect != 0 {
+			for _, ln := range tree.Listeners {
+				ln.Inspection = &Inspection{Policy: 1, Hold: int(seed % 100)}
+			}
+		}
 		if mode&fuzzBack2 != 0 {
 			r.to.Protocol = HTTP2
 		}
 		r.rule.Backends[0].Pool.Body, r.rule.Attempts = 25*time.Second, int(seed%3)
 	})
+	if mode&fuzzInspect != 0 {
+		engine = inspect.New(compiledRules(t, fuzzRules, nil), inspect.Config{Inline: true, Refuse: true}, func(*inspect.Alert) {})
+		r.worker.Inspect(func(uint8, bool) (*inspect.Engine, inspect.Mode) { return engine, inspect.Prevent })
+	}
 	b := &fuzzBackend{t: t, answer: back, random: random, h2: mode&fuzzBack2 != 0}
 	r.backend = b.serve
 	r.loop.Cut = func(n int) int { return 1 + random.IntN(n) }
@@ -87,6 +108,11 @@ func fuzzProxy(t *testing.T, front, back []byte, seed uint64, mode uint8) {
 	}
 	r.nothingLeft(client)
 	b.check()
+	if engine != nil {
+		if _, used := engine.Flows(); used != 0 {
+			t.Errorf("the engine holds %d bytes", used)
+		}
+	}
 }
 
 // fuzzBackend answers with given bytes, by pieces, and later with good responses.

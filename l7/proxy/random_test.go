@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/filter/inspect"
 	"github.com/millrace/millrace/internal/testkit/testcert"
 	"github.com/millrace/millrace/l7/h1side"
 	"github.com/millrace/millrace/l7/h2side"
@@ -38,7 +39,7 @@ type soak struct {
 	complete, failed, crossed, wrong atomic.Int64
 }
 
-func newSoak(t *testing.T) *soak {
+func newSoak(t *testing.T, inspection *Inspection) *soak {
 	s := &soak{backends: map[string]*restarting{}}
 	cert, roots := testcert.SelfSigned("backend.test")
 	for name, b := range map[string]*restarting{
@@ -69,7 +70,7 @@ func newSoak(t *testing.T) *soak {
 		table, err := route.New(rules)
 		must(t, err)
 		for _, l := range r.tree.Listeners {
-			l.Table, l.Rules = table, r.tree.Listeners[0].Rules
+			l.Table, l.Rules, l.Inspection = table, r.tree.Listeners[0].Rules, inspection
 			l.Timeouts = side.Timeouts{
 				Handshake: 30 * time.Second, Header: 30 * time.Second, Body: 60 * time.Second, Write: 60 * time.Second, Idle: 60 * time.Second,
 			}
@@ -350,13 +351,35 @@ func sideOf(s side.Stream) string {
 // Random requests of net/http by all versions are answered as net/http answers them, byte for byte, through clients that leave or
 // read slowly and backends that end their responses or restart. All exchanges end, and nothing is left of them. MILLRACE_SOAK is how
 // long it runs, and has the heap compared.
-func TestRandomRequests(t *testing.T) {
+func TestRandomRequests(t *testing.T) { randomRequests(t, newSoak(t, nil)) }
+
+// TestRandomRequestsThatAreInspected is TestRandomRequests with rules on content of both directions, none of which ends anything.
+func TestRandomRequestsThatAreInspected(t *testing.T) {
+	s := newSoak(t, &Inspection{Policy: 1, Hold: 20 << 10})
+	const rules = `drop http any any -> any any (http.request_body; content:"no such content"; sid:1;)
+drop http any any -> any any (http.response_body; content:"no such content"; sid:2;)
+alert http any any -> any any (http.uri; content:"h1"; sid:3;)
+`
+	alerts := 0
+	e := inspect.New(compiledRules(t, rules, nil), inspect.Config{Inline: true, Refuse: true}, func(*inspect.Alert) { alerts++ })
+	s.do(func() {
+		s.worker.Inspect(func(uint8, bool) (*inspect.Engine, inspect.Mode) { return e, inspect.Prevent })
+	})
+	randomRequests(t, s)
+	s.do(func() {
+		if _, used := e.Flows(); used != 0 || alerts == 0 || s.worker.Stats().InspectionEnded+s.worker.Stats().InspectionFull > 0 {
+			t.Errorf("the engine holds %d bytes after %d alerts: %+v", used, alerts, s.worker.Stats())
+		}
+	})
+}
+
+func randomRequests(t *testing.T, s *soak) {
+	t.Helper()
 	d, every := 2*time.Second, 300*time.Millisecond
 	long, err := time.ParseDuration(os.Getenv("MILLRACE_SOAK"))
 	if err == nil {
 		d, every = long, 3*time.Second
 	}
-	s := newSoak(t)
 	if err == nil {
 		s.heaps(d)
 	}
