@@ -26,6 +26,7 @@ type Message struct {
 	Buffers [signature.Buffers][][]byte // the instances of each
 	Used    []signature.Buffer          // those with an instance
 	Text    []byte                      // what an alert shows
+	Scratch []byte                      // of whoever fills the buffers: it is used again for the next message
 }
 
 // Reset empties all buffers.

@@ -27,23 +27,32 @@ func (m *Message) common(t *applayer.Message, d signature.Direction) {
 	if d == signature.ToClient {
 		cookie = "set-cookie"
 	}
-	normal, names := []byte{}, []byte("\r\n")
-	start := append(bytes.Clone(m.Start), "\r\n"...)
-	for _, h := range m.Headers {
-		names = append(append(names, h.name...), "\r\n"...)
-		start = h.AppendTo(start)
-		if len(h.name) != len(cookie) || !ascii.EqualFold(h.name, []byte(cookie)) {
-			normal = h.AppendTo(normal)
-		}
-	}
-	if len(normal) > 0 {
-		t.Put(signature.HTTPHeader, normal)
+	b := append(append(t.Scratch[:0], m.Start...), "\r\n"...)
+	for i := range m.Headers {
+		b = m.Headers[i].AppendTo(b)
 	}
 	if len(m.Headers) > 0 {
-		t.Put(signature.HTTPHeaderNames, append(names, "\r\n"...))
-		start = append(start, "\r\n"...)
+		b = append(b, "\r\n"...)
 	}
-	t.Put(signature.HTTPStart, start)
+	from := len(b)
+	t.Put(signature.HTTPStart, b[:from:from])
+	for i := range m.Headers {
+		if h := &m.Headers[i]; len(h.name) != len(cookie) || !ascii.EqualFold(h.name, []byte(cookie)) {
+			b = h.AppendTo(b)
+		}
+	}
+	if len(b) > from {
+		t.Put(signature.HTTPHeader, b[from:len(b):len(b)])
+	}
+	if from = len(b); len(m.Headers) > 0 {
+		b = append(b, "\r\n"...)
+		for i := range m.Headers {
+			b = append(append(b, m.Headers[i].name...), "\r\n"...)
+		}
+		b = append(b, "\r\n"...)
+		t.Put(signature.HTTPHeaderNames, b[from:len(b):len(b)])
+	}
+	t.Scratch = b // where it grows, the buffers before keep the array that they have
 	if i := bytes.IndexByte(m.Head, '\n'); i >= 0 {
 		t.Put(signature.HTTPHeaderRaw, m.Head[i+1:])
 	}

@@ -68,7 +68,7 @@ func (h *Header) add(separator string, text []byte) {
 // ParseHead cuts a head into its first line and headers. A line that begins with a blank continues the one before
 // (RFC 9112 5.2). One without a colon is a value without a name, as in the parser that the rules are written for.
 func ParseHead(b []byte) Message {
-	m := Message{Head: bytes.Clone(b)}
+	m := Message{Head: bytes.Clone(b), Headers: make([]Header, 0, min(max(bytes.Count(b, []byte{'\n'})-2, 0), fewHeaders))}
 	first := true
 	var named map[string]int
 	last := -1

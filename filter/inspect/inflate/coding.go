@@ -18,6 +18,9 @@ const maxCodings = 8
 // that is not implemented.
 func NewCoding(list []byte, limit int) *Coding {
 	c := &Coding{}
+	if len(list) == 0 { // most messages: an inflater has tables
+		return nil
+	}
 	for name := range bytes.SplitSeq(list, []byte{','}) {
 		z := &inflater{limit: limit}
 		switch string(ascii.Lower(bytes.TrimSpace(name))) {
