@@ -42,7 +42,7 @@ type Conn struct {
 	closed bool // exchanges may end after their connection
 }
 
-// Exchange is a request and its response.
+// Exchange is a request and its response, once Conn.Begin has begun it.
 type Exchange struct {
 	conn  *Conn
 	sides [2]httpSide
@@ -170,10 +170,10 @@ func (c *Conn) packet(d signature.Direction) *packet {
 	return p
 }
 
-// Begin begins an exchange.
-func (c *Conn) Begin() *Exchange {
+// Begin begins an exchange, in x, which is new or was closed.
+func (c *Conn) Begin(x *Exchange) {
 	c.e.budget.Charge(exchangeSize)
-	return &Exchange{conn: c, held: exchangeSize}
+	x.conn, x.held = c, exchangeSize
 }
 
 // Method returns the method of the request.
@@ -256,9 +256,14 @@ func (x *Exchange) End(now int64, d signature.Direction) Result {
 	return c.leave(gaveUp)
 }
 
-// Close forgets the exchange. Of a message that did not end, what has come is evaluated: it has left.
+// Close forgets the exchange. Of a message that did not end, what has come is evaluated: it has left. One that was never begun
+// stays as it is.
 func (x *Exchange) Close(now int64) {
-	c, e := x.conn, x.conn.e
+	c := x.conn
+	if c == nil {
+		return
+	}
+	e := c.e
 	for i := range x.sides {
 		if d := signature.DirectionOf(i); x.Wants(d) {
 			gaveUp := c.enter(now, x)
@@ -269,7 +274,7 @@ func (x *Exchange) Close(now int64) {
 		}
 	}
 	e.budget.Charge(-x.held)
-	*x = Exchange{conn: c}
+	*x = Exchange{}
 }
 
 // settle gives back what a message that was evaluated holds of its body, and charges the rest.

@@ -128,7 +128,7 @@ alert http any any -> any 80 (http.method; content:"POST"; sid:99;)
 	} {
 		h := newHanded(t, Config{}, rules)
 		conn := h.connect()
-		x := conn.Begin()
+		x := begun(conn)
 		x.Head(1, signature.ToServer, c.ask)
 		x.Body(2, signature.ToServer, []byte("the con"))
 		x.Body(3, signature.ToServer, []byte("tent"))
@@ -168,7 +168,7 @@ drop http any any -> any any (http.request_body; content:"x"; endswith; sid:3;)
 		{"POST / HTTP/1.1\nHost: a\n\n", []string{"y", "x"}, []string{"", "", "", "3"}},
 		{"POST / HTTP/1.1\nHost: a\n\n", []string{"x", "y"}, []string{"", "", "", ""}},
 	} {
-		x := c.Begin()
+		x := begun(c)
 		results := []Result{x.Head(1, signature.ToServer, raw(s.head, false))}
 		for _, p := range s.pieces {
 			results = append(results, x.Body(1, signature.ToServer, []byte(p)))
@@ -188,7 +188,7 @@ drop http any any -> any any (http.request_body; content:"x"; endswith; sid:3;)
 		}
 		x.Close(1)
 	}
-	if x := c.Begin(); x.Head(1, signature.ToServer, raw("GET / HTTP/1.1\nHost: a\n\n", true)).Outcome != Pass || x.Wants(signature.ToServer) {
+	if x := begun(c); x.Head(1, signature.ToServer, raw("GET / HTTP/1.1\nHost: a\n\n", true)).Outcome != Pass || x.Wants(signature.ToServer) {
 		t.Error("a request without content wants some")
 	} else if x.Head(1, signature.ToClient, raw("HTTP/1.1 200 OK\n\n", false)); x.Wants(signature.ToClient) {
 		t.Error("content of a response is wanted, and no rule is about it")
@@ -256,7 +256,7 @@ func TestBoundsOfMessages(t *testing.T) {
 	if h.Connect(1, Client{From: c.From, To: c.To, Proto: wire.ProtoTCP}) != nil {
 		t.Error("a second connection")
 	}
-	x := c.Begin()
+	x := begun(c)
 	x.Head(1, signature.ToServer, raw("POST / HTTP/1.1\nHost: a\n\n", false))
 	if r := x.Body(1, signature.ToServer, []byte("abc")); r.Bound {
 		t.Error("a bound, with room")
@@ -277,4 +277,10 @@ func TestBoundsOfMessages(t *testing.T) {
 			}
 		}
 	}
+}
+
+func begun(c *Conn) *Exchange {
+	x := &Exchange{}
+	c.Begin(x)
+	return x
 }

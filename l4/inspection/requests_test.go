@@ -43,7 +43,7 @@ func request(t testing.TB, r *Requests, now clock.Time, proxied bool, head strin
 		From: netip.MustParseAddrPort("192.0.2.7:40000"), To: netip.MustParseAddrPort("198.18.1.1:443"), Proto: wire.ProtoTCP, Listener: "web", Proxied: proxied,
 	})
 	c.ServerName = "site.test"
-	x := c.Begin()
+	x := begun(c)
 	res := x.Head(int64(now), signature.ToServer, &inspect.Head{Raw: []byte(head), Ends: true})
 	x.Close(int64(now))
 	c.Close()
@@ -156,7 +156,7 @@ func TestReloadsBesideRequestsKeepNoRules(t *testing.T) {
 	r := i.Requests(0)
 	e, _ := r.Engine(1, true)
 	c := e.Connect(1, inspect.Client{From: netip.MustParseAddrPort("192.0.2.7:1"), To: netip.MustParseAddrPort("192.0.2.8:1"), Proto: wire.ProtoTCP})
-	x := c.Begin()
+	x := begun(c)
 	x.Head(1, signature.ToServer, &inspect.Head{Raw: []byte("POST /a HTTP/1.1\r\nHost: a\r\n\r\n")})
 	one := 0
 	for n := range 20 {
@@ -179,4 +179,10 @@ func TestReloadsBesideRequestsKeepNoRules(t *testing.T) {
 	}
 	x.Close(3)
 	c.Close()
+}
+
+func begun(c *inspect.Conn) *inspect.Exchange {
+	x := &inspect.Exchange{}
+	c.Begin(x)
+	return x
 }

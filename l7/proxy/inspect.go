@@ -36,7 +36,8 @@ type inspecting struct{ *exchange }
 
 // inspected is the inspection of an exchange. It ends with the exchange.
 type inspected struct {
-	*inspect.Exchange
+	inspect.Exchange
+	next     *inspected // of the free ones
 	mode     inspect.Mode
 	hold     int
 	up, down watching
@@ -80,17 +81,18 @@ func (x inspecting) admits(i *Inspection, host, path, query string, client netip
 		return true
 	}
 	conn := x.client.inspect(e)
-	q := &inspected{mode: mode, hold: i.Hold, host: host, path: path, query: query, client: client}
 	if conn == nil {
-		if full := (inspect.Result{Bound: true}); mode.Ends(full) {
-			x.inspected = q
-			x.end(full, errInspectionFull)
-			return false
+		full := inspect.Result{Bound: true}
+		if !mode.Ends(full) {
+			return true
 		}
-		return true
+		x.begin(mode, i.Hold)
+		x.end(full, errInspectionFull)
+		return false
 	}
-	q.Exchange = conn.Begin()
-	x.inspected = q
+	q := x.begin(mode, i.Hold)
+	q.host, q.path, q.query, q.client = host, path, query, client
+	conn.Begin(&q.Exchange)
 	head := x.requestHead()
 	head.Ends = x.up.message == allArrived || isWebSocket(x.request)
 	if r := q.Head(int64(x.w.Now), signature.ToServer, &head); mode.Ends(r) {
@@ -111,6 +113,18 @@ func (x inspecting) admits(i *Inspection, host, path, query string, client netip
 		_ = x.front.Head(&continue100, side.EndsLater)
 	}
 	return false
+}
+
+// begin gives the exchange its inspection, one that is free or another.
+func (x inspecting) begin(mode inspect.Mode, hold int) *inspected {
+	q := x.w.inspections
+	if q == nil {
+		q = &inspected{}
+	} else {
+		x.w.inspections, q.next = q.next, nil
+	}
+	q.mode, q.hold, x.inspected = mode, hold, q
+	return q
 }
 
 // isStream reports whether the messages of a request come one by one, with answers between: to wait for its end would be a deadlock.
@@ -304,11 +318,10 @@ func (x inspecting) end(r inspect.Result, f *failure) {
 // leave ends the inspection with the exchange.
 func (x inspecting) leave() {
 	q := x.inspected
-	x.inspected = nil
-	if q.Exchange != nil {
-		q.Close(int64(x.w.Now))
-	}
+	q.Close(int64(x.w.Now))
 	x.w.PutBuffer(&q.body)
+	*q = inspected{next: x.w.inspections}
+	x.w.inspections, x.inspected = q, nil
 }
 
 // requestHead returns the header of the request: as it came with HTTP/1.1, and the fields of later versions.

@@ -39,6 +39,7 @@ type Worker struct {
 	admissions  map[string]*Admission // of listeners without one, by name: a reload must not forget what is open
 	exchanges   *exchange             // free ones
 	holds       *hold                 // the same
+	inspections *inspected            // the same
 	parts       [][]byte              // free buffers for parts of files
 	encoders    encode.Pool           // of responses that are compressed
 	backs       map[backsKey]*backConns
