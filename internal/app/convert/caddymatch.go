@@ -94,16 +94,7 @@ func (b *caddySite) one(words []token) verdict {
 		whole, ok := wholeRegexp(re, false)
 		return verdict{atoms: []atom{{match: match{headers: []condition{{strings.ToLower(name), whole, true}}}}}, known: ok && len(args) >= 2 && validField(name)}
 	case "query":
-		v := always
-		for _, q := range args {
-			name, value, ok := strings.Cut(q, "=")
-			c := condition{name: name, value: value}
-			if value == "*" {
-				c.value, c.regexp = ".*", true
-			}
-			v = both(v, verdict{atoms: []atom{{match: match{query: []condition{c}}}}, known: ok && name != "" && printable(q) && !strings.Contains(q, "{")})
-		}
-		return v
+		return queryMatch(args)
 	case "remote_ip", "client_ip":
 		var list []string
 		for _, a := range args {
@@ -125,6 +116,20 @@ func (b *caddySite) one(words []token) verdict {
 		return negated(b.one(words[1:]))
 	}
 	return verdict{}
+}
+
+// queryMatch translates conditions on parameters, all of which must hold.
+func queryMatch(args []string) verdict {
+	v := always
+	for _, q := range args {
+		name, value, ok := strings.Cut(q, "=")
+		c := condition{name: name, value: value}
+		if value == "*" {
+			c.value, c.regexp = ".*", true
+		}
+		v = both(v, verdict{atoms: []atom{{match: match{query: []condition{c}}}}, known: ok && name != "" && printable(q) && !strings.Contains(q, "{")})
+	}
+	return v
 }
 
 // headerMatch translates the condition on a field: stars stand for any text at its ends.

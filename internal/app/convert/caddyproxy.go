@@ -129,6 +129,9 @@ func (b *caddySite) proxy(d *directive, args []string) *rule {
 		}
 		b.proxyKey(p, r, o, &policy)
 	}
+	if p.health != nil && p.health.path == "" && p.health.port == 0 { // without either Caddy does not check
+		p.health = nil
+	}
 	if len(p.backends) == 0 {
 		b.l.left(d.at, "no server of it could be translated", "")
 		return nil
@@ -170,12 +173,9 @@ func (b *caddySite) proxyKey(p *pool, r *rule, o *directive, policy *string) {
 			led.ok(o.at, "pools[].timeouts."+key)
 		}
 	}
-	check := func() *health {
-		if p.health == nil {
-			p.health = &health{kind: "http", interval: 30 * time.Second, timeout: 5 * time.Second}
-		}
-		led.ok(o.at, "pools[].health")
-		return p.health
+	if strings.HasPrefix(o.name, "health_") {
+		b.health(p, o)
+		return
 	}
 	switch o.name {
 	case "lb_policy":
@@ -186,37 +186,6 @@ func (b *caddySite) proxyKey(p *pool, r *rule, o *directive, policy *string) {
 		led.ok(o.at, "routes[].rules[].retry.attempts")
 	case "lb_try_duration", "lb_try_interval", "lb_retry_match":
 		b.whole(o, Changed, "attempts are counted: see routes[].rules[].retry", "")
-	case "health_uri":
-		if path := arg; strings.HasPrefix(path, "/") && printable(path) && !strings.ContainsAny(path, " #%\\{}") {
-			check().path = path
-		} else {
-			led.left(o.at, "the path is none of a check", "")
-		}
-	case "health_path":
-		check()
-	case "health_port":
-		check().port = int64(min(atoi(arg), 65535))
-	case "health_interval":
-		if t, ok := caddyTime(arg); ok {
-			check().interval = min(max(t, 10*time.Millisecond), time.Hour)
-			p.health.timeout = min(p.health.timeout, p.health.interval)
-		}
-	case "health_timeout":
-		if t, ok := caddyTime(arg); ok && t >= 10*time.Millisecond {
-			check().timeout = min(t, p.health.interval)
-		}
-	case "health_status":
-		if n := atoi(arg); n >= 100 && n <= 599 {
-			check().status = arg
-		} else if len(arg) == 3 && strings.HasSuffix(arg, "xx") && strings.Contains("2345", arg[:1]) {
-			check().status = arg[:1] + "00-" + arg[:1] + "99"
-		}
-	case "health_body", "health_headers", "health_method", "health_follow_redirects", "health_request_body", "health_upstream":
-		b.whole(o, Changed, "it is left out of the check", "")
-	case "health_passes":
-		check().rise = int64(min(max(atoi(arg), 1), 100))
-	case "health_fails":
-		check().fall = int64(min(max(atoi(arg), 1), 100))
 	case "max_fails":
 		p.errors = int64(max(atoi(arg), 1))
 		led.changed(o.at, "pools[].passive", "failures in a row count, with responses 502, 503 and 504")
@@ -241,6 +210,50 @@ func (b *caddySite) proxyKey(p *pool, r *rule, o *directive, policy *string) {
 		b.whole(o, Left, "requests keep their method, and are rewritten by rewrite", "")
 	default:
 		b.whole(o, Left, "pools have no such option", "")
+	}
+}
+
+// health translates an option of the checks of backends.
+func (b *caddySite) health(p *pool, o *directive) {
+	led, arg := b.l, o.arg(0)
+	if p.health == nil {
+		p.health = &health{kind: "http", interval: 30 * time.Second, timeout: 5 * time.Second}
+	}
+	c := p.health
+	led.ok(o.at, "pools[].health")
+	switch o.name {
+	case "health_uri":
+		if path := arg; strings.HasPrefix(path, "/") && printable(path) && !strings.ContainsAny(path, " #%\\{}") {
+			c.path = path
+		} else {
+			led.left(o.at, "the path is none of a check", "")
+		}
+	case "health_path":
+	case "health_port":
+		c.port = int64(min(atoi(arg), 65535))
+	case "health_interval":
+		if t, ok := caddyTime(arg); ok {
+			c.interval = min(max(t, 10*time.Millisecond), time.Hour)
+			c.timeout = min(c.timeout, c.interval)
+		}
+	case "health_timeout":
+		if t, ok := caddyTime(arg); ok && t >= 10*time.Millisecond {
+			c.timeout = min(t, c.interval)
+		}
+	case "health_status":
+		if n := atoi(arg); n >= 100 && n <= 599 {
+			c.status = arg
+		} else if len(arg) == 3 && strings.HasSuffix(arg, "xx") && strings.Contains("2345", arg[:1]) {
+			c.status = arg[:1] + "00-" + arg[:1] + "99"
+		}
+	case "health_body", "health_headers", "health_method", "health_follow_redirects", "health_request_body", "health_upstream":
+		b.whole(o, Changed, "it is left out of the check", "")
+	case "health_passes":
+		c.rise = int64(min(max(atoi(arg), 1), 100))
+	case "health_fails":
+		c.fall = int64(min(max(atoi(arg), 1), 100))
+	default:
+		b.whole(o, Left, "checks have no such option", "")
 	}
 }
 
@@ -343,8 +356,11 @@ func (b *caddySite) transport(p *pool, o *directive) {
 		return p.tls
 	}
 	for _, k := range o.block {
+		if b.transportTime(p, k) {
+			b.l.ok(k.at, "pools[].timeouts, pools[].limits")
+			continue
+		}
 		b.l.ok(k.at, "pools[].tls")
-		t, good := caddyTime(k.arg(0))
 		switch k.name {
 		case "tls":
 			tls()
@@ -364,30 +380,6 @@ func (b *caddySite) transport(p *pool, o *directive) {
 			if k.has("h2c") {
 				p.protocol, p.tls = "H2C", nil
 			}
-		case "dial_timeout":
-			if good {
-				p.timeouts["connect"] = t
-			}
-		case "response_header_timeout":
-			if good {
-				p.timeouts["response"] = t
-			}
-		case "read_timeout", "write_timeout":
-			if good {
-				p.timeouts["body"] = max(t, p.timeouts["body"])
-			}
-		case "keepalive":
-			if good && k.arg(0) != "off" {
-				p.timeouts["idle"] = t
-			} else {
-				p.idle = 0
-			}
-		case "keepalive_idle_conns", "keepalive_idle_conns_per_host":
-			p.idle = int64(min(atoi(k.arg(0)), 65536))
-		case "max_conns_per_host":
-			for i := range p.backends {
-				p.backends[i].most = int64(atoi(k.arg(0)))
-			}
 		case "proxy_protocol":
 			if p.proxy = k.arg(0); p.proxy != "v1" && p.proxy != "v2" {
 				p.proxy = ""
@@ -396,4 +388,38 @@ func (b *caddySite) transport(p *pool, o *directive) {
 			b.whole(k, Changed, "it is left out", "")
 		}
 	}
+}
+
+// transportTime translates the times and numbers of connections. It reports whether the option is one of them.
+func (b *caddySite) transportTime(p *pool, k *directive) bool {
+	t, good := caddyTime(k.arg(0))
+	switch k.name {
+	case "dial_timeout":
+		if good {
+			p.timeouts["connect"] = t
+		}
+	case "response_header_timeout":
+		if good {
+			p.timeouts["response"] = t
+		}
+	case "read_timeout", "write_timeout":
+		if good {
+			p.timeouts["body"] = max(t, p.timeouts["body"])
+		}
+	case "keepalive":
+		if good && k.arg(0) != "off" {
+			p.timeouts["idle"] = t
+		} else {
+			p.idle = 0
+		}
+	case "keepalive_idle_conns", "keepalive_idle_conns_per_host":
+		p.idle = int64(min(atoi(k.arg(0)), 65536))
+	case "max_conns_per_host":
+		for i := range p.backends {
+			p.backends[i].most = int64(atoi(k.arg(0)))
+		}
+	default:
+		return false
+	}
+	return true
 }

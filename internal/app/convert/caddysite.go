@@ -117,15 +117,7 @@ func (b *caddySite) layer(c *context, d *directive) {
 	case "tls", "bind", "encode", "log", "import":
 		return
 	case "root":
-		if len(args) == 0 && len(d.args) == 1 { // root /srv is no matcher
-			args, cond = d.texts(), always
-		}
-		if len(args) == 1 && printable(args[0]) && args[0] != "" && !strings.Contains(args[0], "{") && len(cond.atoms) == 1 && onlyTLS(cond.atoms[0]) {
-			c.root = b.s.path(args[0])
-			led.ok(d.at, "static.root")
-			return
-		}
-		led.left(d.at, "the folder has a matcher or a variable", "write a rule for each folder")
+		b.root(c, d, cond, args)
 		return
 	case "header":
 		apply = b.header(d, args, false)
@@ -152,22 +144,8 @@ func (b *caddySite) layer(c *context, d *directive) {
 		}
 	case "request_body":
 		apply = b.requestBody(d)
-	case "skip_log", "log_skip", "log_append", "log_name", "tracing", "push", "vars", "fs", "method", "intercept", "invoke", "copy_response", "copy_response_headers", "templates", "map", "handle_errors", "rate_limit", "cache", "handle_response", "webdav", "reverse_proxy_auth":
-		why, remedy := "the gateway has no such directive", ""
-		switch d.name {
-		case "templates":
-			why, remedy = "the gateway does not change content", "change it at the application"
-		case "handle_errors":
-			why, remedy = "pages replace responses of the gateway alone", "name files in routes[].error_pages"
-		case "rate_limit":
-			why, remedy = "the plugin has another form", "write rate_limits"
-		case "skip_log", "log_skip", "log_append", "log_name":
-			why, remedy = "there is one log for all requests", ""
-		}
-		b.whole(d, Left, why, remedy)
-		return
 	default:
-		b.whole(d, Left, "the converter does not know the directive: it may be of a plugin", "")
+		b.leftLayer(d)
 		return
 	}
 	if apply == nil {
@@ -181,6 +159,43 @@ func (b *caddySite) layer(c *context, d *directive) {
 		led.changed(d.at, "", cond.coarse)
 	}
 	c.layers = append(c.layers, layer{d, cond, apply})
+}
+
+// root notes the folder of the files.
+func (b *caddySite) root(c *context, d *directive, cond verdict, args []string) {
+	if len(args) == 0 && len(d.args) == 1 { // root /srv is no matcher
+		args, cond = d.texts(), always
+	}
+	if len(args) == 1 && printable(args[0]) && args[0] != "" && !strings.Contains(args[0], "{") && len(cond.atoms) == 1 && onlyTLS(cond.atoms[0]) {
+		c.root = b.s.path(args[0])
+		b.l.ok(d.at, "static.root")
+		return
+	}
+	b.l.left(d.at, "the folder has a matcher or a variable", "write a rule for each folder")
+}
+
+// caddyLeft are directives that cannot be expressed: the reason, and what to do.
+var caddyLeft = map[string][2]string{
+	"templates":     {"the gateway does not change content", "change it at the application"},
+	"handle_errors": {"pages replace responses of the gateway alone", "name files in routes[].error_pages"},
+	"rate_limit":    {"the plugin has another form", "write rate_limits"},
+	"map":           {"the gateway has no maps", "write rules for the cases"},
+	"vars":          {"rules have no variables of their own", "write rules for the cases"},
+	"skip_log":      {"there is one log for all requests", ""},
+	"log_skip":      {"there is one log for all requests", ""},
+	"log_append":    {"the log has fields of its own", ""},
+	"method":        {"requests keep their method", ""},
+	"push":          {"pushes of HTTP/2 have no clients any more", ""},
+	"tracing":       {"requests are not traced", "see listeners[].request_id"},
+}
+
+// leftLayer notes a directive without a counterpart.
+func (b *caddySite) leftLayer(d *directive) {
+	if why, ok := caddyLeft[d.name]; ok {
+		b.whole(d, Left, why[0], why[1])
+		return
+	}
+	b.whole(d, Left, "the converter does not know the directive: it may be of a plugin", "")
 }
 
 // answer translates a directive that answers.

@@ -75,10 +75,28 @@ func convertHAProxy(s *source, l *ledger, m *model) {
 	if len(s.problems) > 0 {
 		return
 	}
+	for _, p := range h.sections(sections) {
+		if p.tcp() {
+			h.tcpFront(p)
+		} else {
+			h.front(p)
+		}
+	}
+	for _, p := range h.backends {
+		for _, x := range p.lines[p.own:] {
+			if line := l.lines[x.at]; line.Result == "" && h.pools[p.name] == nil {
+				l.unneeded(x.at, "no frontend leads to the section")
+			}
+		}
+	}
+}
+
+// sections reads all sections, and returns those with listeners.
+func (h *haproxy) sections(list []*section) (fronts []*proxy) {
+	l := h.l
 	var defaults []*line
 	named := map[string][]*line{}
-	var fronts []*proxy
-	for _, c := range sections {
+	for _, c := range list {
 		h.tables(c)
 		switch c.kind {
 		case "global":
@@ -116,20 +134,7 @@ func convertHAProxy(s *source, l *ledger, m *model) {
 			h.leftLines(c, "its section is left out")
 		}
 	}
-	for _, p := range fronts {
-		if p.tcp() {
-			h.tcpFront(p)
-		} else {
-			h.front(p)
-		}
-	}
-	for _, p := range h.backends {
-		for _, x := range p.lines[p.own:] {
-			if line := l.lines[x.at]; line.Result == "" && h.pools[p.name] == nil {
-				l.unneeded(x.at, "no frontend leads to the section")
-			}
-		}
-	}
+	return fronts
 }
 
 // tables notes lines that the tables decide.
@@ -264,91 +269,108 @@ func (h *haproxy) bind(p *proxy) (list []*listener) {
 	return list
 }
 
+// bindTLS is what a bind line has of TLS.
+type bindTLS struct {
+	on         bool
+	verify, ca string
+}
+
+// bindArguments are parameters of a bind line with an argument that needs no counterpart.
+var bindArguments = []string{
+	"interface", "name", "process", "thread", "maxconn", "mode", "user", "group", "uid", "gid", "backlog", "level", "id", "mss", "namespace", "nice", "tcp-ut", "ssl-max-ver", "severity-output",
+	"generate-certificates", "shards",
+}
+
 // bindKeys translates the parameters of a bind line. It reports whether there is a listener.
 func (h *haproxy) bindKeys(v *listener, x *line, p *proxy, quic bool) bool {
-	t := &serverTLS{anyHost: true, minVersion: h.minVersion}
-	tls, verify := false, "none"
-	var ca string
+	t, of := &serverTLS{anyHost: true, minVersion: h.minVersion}, bindTLS{verify: "none"}
 	for i := 2; i < len(x.words); i++ {
-		w, value := x.words[i], x.arg(i+1)
-		switch w {
-		case "ssl":
-			tls = true
-		case "crt":
-			h.certificates(t, x, value)
+		if h.bindWord(v, t, &of, x, i) {
 			i++
-		case "crt-list":
-			h.l.left(x.at, "lists of certificates are not read", "name the certificates in tls.certificates")
-			i++
-		case "alpn", "npn":
-			if strings.Contains(value, "h2") {
-				v.versions = []string{"1.1", "2"}
-			}
-			i++
-		case "proto":
-			if value == "h2" {
-				v.versions = []string{"2"}
-			}
-			i++
-		case "ca-file":
-			ca = value
-			i++
-		case "crl-file":
-			if printable(value) && value != "" {
-				t.crl = []string{h.s.path(value)}
-			}
-			i++
-		case "verify":
-			verify = value
-			i++
-		case "ssl-min-ver":
-			if value == "TLSv1.3" {
-				t.minVersion = "1.3"
-			}
-			i++
-		case "force-tlsv13":
-			t.minVersion = "1.3"
-		case "accept-proxy":
-			v.proxyFrom = []string{"0.0.0.0/0", "::/0"}
-		case "ciphers", "ciphersuites", "curves", "ecdhe", "sigalgs":
-			h.l.changed(x.at, "listeners[]", "the gateway has the cipher suites of crypto/tls")
-			i++
-		case "interface", "name", "process", "thread", "maxconn", "mode", "user", "group", "uid", "gid", "backlog", "level", "id", "mss", "namespace", "nice", "tcp-ut", "ssl-max-ver", "severity-output", "generate-certificates", "shards":
-			i++
-		case "strict-sni":
-			h.l.changed(x.at, "listeners[]", "names without a certificate of their own get the default one")
-		case "allow-0rtt":
-			h.l.changed(x.at, "listeners[]", "crypto/tls takes no early data over TCP")
 		}
 	}
-	if tls && p.tcp() {
+	switch {
+	case of.on && p.tcp():
 		h.l.left(x.at, "TLS ends at listeners of HTTP alone", "pass TLS through, or set mode http")
 		return false
-	}
-	if p.tcp() {
+	case p.tcp():
 		v.protocol = protoTCP
 		return true
-	}
-	if !tls {
+	case !of.on:
 		return true
-	}
-	if len(t.certificates) == 0 {
+	case len(t.certificates) == 0:
 		h.l.left(x.at, "no certificate of it is known", "name a file with crt")
 		return false
 	}
 	t.certificates[0].fallback = true
-	if verify == "required" || verify == "optional" {
-		if ca = h.base(h.caBase, ca); ca == "" || !printable(ca) || strings.HasPrefix(ca, "@") {
+	if of.verify == "required" || of.verify == "optional" {
+		ca := h.base(h.caBase, of.ca)
+		if ca == "" || !printable(ca) || strings.HasPrefix(ca, "@") {
 			h.l.left(x.at, "the authorities of clients are not known: nothing listens here", "name their file with ca-file")
 			return false
 		}
-		t.clientCA, t.optional = []string{ca}, verify == "optional"
+		t.clientCA, t.optional = []string{ca}, of.verify == "optional"
 	}
 	v.protocol, v.tls = protoHTTPS, t
 	if quic {
 		v.versions = []string{"3"}
 	}
 	return true
+}
+
+// bindWord translates one parameter of a bind line. It reports whether the next word is its argument.
+func (h *haproxy) bindWord(v *listener, t *serverTLS, of *bindTLS, x *line, i int) bool {
+	value := x.arg(i + 1)
+	switch w := x.words[i]; w {
+	case "ssl":
+		of.on = true
+	case "force-tlsv13":
+		t.minVersion = "1.3"
+	case "accept-proxy":
+		v.proxyFrom = []string{"0.0.0.0/0", "::/0"}
+	case "strict-sni":
+		h.l.changed(x.at, "listeners[]", "names without a certificate of their own get the default one")
+	case "allow-0rtt":
+		h.l.changed(x.at, "listeners[]", "crypto/tls takes no early data over TCP")
+	case "crt":
+		h.certificates(t, x, value)
+		return true
+	case "crt-list":
+		h.l.left(x.at, "lists of certificates are not read", "name the certificates in tls.certificates")
+		return true
+	case "alpn", "npn":
+		if strings.Contains(value, "h2") {
+			v.versions = []string{"1.1", "2"}
+		}
+		return true
+	case "proto":
+		if value == "h2" {
+			v.versions = []string{"2"}
+		}
+		return true
+	case "ca-file":
+		of.ca = value
+		return true
+	case "crl-file":
+		if printable(value) && value != "" {
+			t.crl = []string{h.s.path(value)}
+		}
+		return true
+	case "verify":
+		of.verify = value
+		return true
+	case "ssl-min-ver":
+		if value == "TLSv1.3" {
+			t.minVersion = "1.3"
+		}
+		return true
+	case "ciphers", "ciphersuites", "curves", "ecdhe", "sigalgs":
+		h.l.changed(x.at, "listeners[]", "the gateway has the cipher suites of crypto/tls")
+		return true
+	default:
+		return slices.Contains(bindArguments, w)
+	}
+	return false
 }
 
 // base returns a path of the file below a folder that global names.

@@ -205,101 +205,117 @@ func (h *haproxy) checkTimes(l *pool, p *proxy, words []string) {
 	}
 }
 
+// serverArguments are parameters of a server with an argument that needs no counterpart, or has one elsewhere.
+var serverArguments = []string{
+	"inter", "rise", "fall", "port", "cookie", "fastinter", "downinter", "init-addr", "resolvers", "resolve-prefer", "resolve-opts", "id", "maxqueue", "minconn", "pool-max-conn",
+	"pool-purge-delay", "check-sni", "check-alpn", "observe", "error-limit", "on-error", "on-marked-down", "on-marked-up", "ciphers", "ssl-min-ver", "ssl-max-ver", "addr", "tfo", "namespace",
+	"crl-file", "agent-port", "agent-inter", "log-bufsize", "max-reuse", "ciphersuites",
+}
+
+// serverState is what a server has beside its backend.
+type serverState struct {
+	at           pos
+	checked, tls bool
+	of           poolTLS
+}
+
 // server translates a server with its parameters, those of default-server before its own.
 func (h *haproxy) server(l *pool, p *proxy, x *line, name, addr string, words []string) {
-	led := h.l
 	for _, prefix := range []string{"ipv4@", "ipv6@", "tcp@"} {
 		addr = strings.TrimPrefix(addr, prefix)
 	}
 	if path, ok := strings.CutPrefix(addr, "unix@"); ok || strings.HasPrefix(addr, "/") {
-		addr = "unix:" + strings.TrimPrefix(path, "unix@")
+		addr = "unix:" + path
 	}
 	to, ok := backendAddress(addr, "")
 	if !ok || slices.ContainsFunc(l.backends, func(b backend) bool { return b.address == to }) {
-		led.left(x.at, shorten(addr)+" is no address of a server with a port, or is there already", "write an IP address or a name, and a port")
+		h.l.left(x.at, shorten(addr)+" is no address of a server with a port, or is there already", "write an IP address or a name, and a port")
 		return
 	}
 	b := backend{at: x.at, address: to, weight: -1}
 	if name != "" && nameForm.MatchString(name) && !slices.ContainsFunc(l.backends, func(o backend) bool { return o.name == name }) {
 		b.name = name
 	}
-	led.ok(x.at, "pools[].backends[]")
+	h.l.ok(x.at, "pools[].backends[]")
 	all := []string{}
 	for _, d := range p.all("default-server") {
-		led.ok(d.at, "pools[].backends[]")
+		h.l.ok(d.at, "pools[].backends[]")
 		all = append(all, d.words[1:]...)
 	}
 	all = append(all, words...)
-	checked, tls := false, false
-	t := &poolTLS{insecure: true}
+	state := serverState{at: x.at, of: poolTLS{insecure: true}}
 	for i := 0; i < len(all); i++ {
-		v := (&line{words: all}).arg(i + 1)
-		switch all[i] {
-		case "check":
-			checked = true
-		case "no-check":
-			checked = false
-		case "weight":
-			b.weight = min(atoi(v), 1000)
-			i++
-		case "maxconn":
-			b.requests = int64(atoi(v))
-			i++
-		case "disabled":
-			b.state = "inactive"
-		case "backup":
-			b.state = "inactive"
-			led.left(x.at, "pools have no backup servers: the backend is inactive", "make it active by hand, or give it a small weight")
-		case "ssl":
-			tls = true
-		case "verify":
-			t.insecure = v != "required"
-			i++
-		case "ca-file":
-			t.ca = h.base(h.caBase, v)
-			i++
-		case "crt":
-			t.cert = h.base(h.crtBase, v)
-			i++
-		case "sni", "verifyhost":
-			if s := strings.TrimSuffix(strings.TrimPrefix(v, "str("), ")"); validHost(strings.ToLower(s)) && !strings.HasPrefix(s, "*") {
-				t.serverName = strings.ToLower(s)
-			} else {
-				led.changed(x.at, "pools[].tls", "the name of TLS is one, and has no variables")
-			}
-			i++
-		case "alpn", "proto":
-			if v == "h2" && !l.tcp() {
-				l.protocol = "H2C"
-			}
-			i++
-		case "send-proxy":
-			l.proxy = "v1"
-		case "send-proxy-v2", "send-proxy-v2-ssl", "send-proxy-v2-ssl-cn":
-			l.proxy = "v2"
-		case "slowstart":
-			if s, ok := haproxyTime(v); ok {
-				l.slowStart = min(s, 24*time.Hour)
-			}
-			i++
-		case "inter", "rise", "fall", "port", "cookie", "fastinter", "downinter", "init-addr", "resolvers", "resolve-prefer", "resolve-opts", "id", "maxqueue", "minconn", "pool-max-conn", "pool-purge-delay",
-			"check-sni", "check-alpn", "observe", "error-limit", "on-error", "on-marked-down", "on-marked-up", "ciphers", "ssl-min-ver", "ssl-max-ver", "addr", "tfo", "namespace", "crl-file", "agent-port", "agent-inter", "log-bufsize", "max-reuse", "ciphersuites":
-			i++
-		case "track", "source", "redir", "agent-check", "agent-addr":
-			led.changed(x.at, "pools[].backends[]", all[i]+" is left out")
+		if h.serverWord(l, &b, &state, all[i], (&line{words: all}).arg(i+1)) {
 			i++
 		}
 	}
-	if checked && l.health == nil {
+	if state.checked && l.health == nil {
 		l.health = &health{kind: "tcp"}
 	}
 	if l.health != nil {
 		h.checkTimes(l, p, all)
 	}
-	if tls {
-		h.serverTLS(l, x, t)
+	if state.tls {
+		h.serverTLS(l, x, &state.of)
 	}
 	l.backends = append(l.backends, b)
+}
+
+// serverWord translates one parameter of a server. It reports whether the next word is its argument.
+func (h *haproxy) serverWord(l *pool, b *backend, s *serverState, word, v string) bool {
+	switch word {
+	case "check", "no-check":
+		s.checked = word == "check"
+	case "disabled":
+		b.state = "inactive"
+	case "backup":
+		b.state = "inactive"
+		h.l.left(s.at, "pools have no backup servers: the backend is inactive", "make it active by hand, or give it a small weight")
+	case "ssl":
+		s.tls = true
+	case "send-proxy":
+		l.proxy = "v1"
+	case "send-proxy-v2", "send-proxy-v2-ssl", "send-proxy-v2-ssl-cn":
+		l.proxy = "v2"
+	case "weight":
+		b.weight = min(atoi(v), 1000)
+		return true
+	case "maxconn":
+		b.requests = int64(atoi(v))
+		return true
+	case "verify":
+		s.of.insecure = v != "required"
+		return true
+	case "ca-file":
+		s.of.ca = h.base(h.caBase, v)
+		return true
+	case "crt":
+		s.of.cert = h.base(h.crtBase, v)
+		return true
+	case "sni", "verifyhost":
+		if name := strings.TrimSuffix(strings.TrimPrefix(v, "str("), ")"); validHost(strings.ToLower(name)) && !strings.HasPrefix(name, "*") {
+			s.of.serverName = strings.ToLower(name)
+		} else {
+			h.l.changed(s.at, "pools[].tls", "the name of TLS is one, and has no variables")
+		}
+		return true
+	case "alpn", "proto":
+		if v == "h2" && !l.tcp() {
+			l.protocol = "H2C"
+		}
+		return true
+	case "slowstart":
+		if t, ok := haproxyTime(v); ok {
+			l.slowStart = min(t, 24*time.Hour)
+		}
+		return true
+	case "track", "source", "redir", "agent-check", "agent-addr":
+		h.l.changed(s.at, "pools[].backends[]", word+" is left out")
+		return true
+	default:
+		return slices.Contains(serverArguments, word)
+	}
+	return false
 }
 
 // nameForm is a name of a backend.

@@ -263,6 +263,9 @@ func (f *frontend) decide(x *line, words []string) {
 	if !ok {
 		return
 	}
+	if r.fixed != nil && r.fixed.status == 403 && f.fromFile(x) {
+		return
+	}
 	v := f.h.condition(f.p, x.words)
 	if !v.known || len(v.atoms) == 0 {
 		f.h.l.left(x.at, "its condition cannot be expressed", "write rules with matches by host, path, method, header, query or client")
@@ -403,4 +406,44 @@ func (f *frontend) backends() {
 		r.note, r.fixed = "no backend", &fixed{status: 503}
 	}
 	f.items = append(f.items, item{at: r.at, rule: r, last: true})
+}
+
+// fromFile translates the refusal of clients that a file lists, or of all others, for all requests. It reports whether it is one.
+func (f *frontend) fromFile(x *line) bool {
+	i := slices.Index(x.words, "if")
+	if i < 0 {
+		return false
+	}
+	list := terms(x.words[i+1:])
+	if len(list) != 1 {
+		return false
+	}
+	words, at := list[0][1:], pos{}
+	if words[0] == "{" {
+		words = words[1:]
+	} else {
+		name := words[0]
+		words = nil
+		for _, l := range f.p.all("acl") {
+			if l.arg(1) == name && words == nil {
+				words, at = l.words[2:], l.at
+			} else if l.arg(1) == name {
+				return false
+			}
+		}
+	}
+	if len(words) != 3 || words[0] != "src" || words[1] != "-f" || !printable(words[2]) || !strings.ContainsAny(words[2], "./") || strings.HasPrefix(words[2], "virt@") {
+		return false
+	}
+	if f.sources == nil {
+		f.sources = &sources{}
+	}
+	if file := f.h.s.path(words[2]); list[0][0] == "!" {
+		f.sources.allow, f.sources.denyOthers = append(f.sources.allow, file), true
+	} else {
+		f.sources.deny = append(f.sources.deny, file)
+	}
+	f.h.l.ok(x.at, "routes[].sources")
+	f.h.l.ok(at, "routes[].sources")
+	return true
 }

@@ -145,29 +145,8 @@ func (h *haproxy) tcpFront(p *proxy) {
 			v.protocol = protoTLS
 		}
 	}
-	taken := map[string]bool{}
+	h.serverNames(p, names)
 	fallback := ""
-	for _, x := range p.all("use_backend") {
-		v := h.condition(p, x.words)
-		pool := h.tcpPool(x, x.arg(1))
-		if !v.known || pool == "" {
-			h.l.left(x.at, "its condition is none on the server name or the client", "write tls_routes")
-			continue
-		}
-		h.l.ok(x.at, "tls_routes[]")
-		for _, a := range v.atoms {
-			hosts := slices.DeleteFunc(slices.Clone(a.hosts), func(s string) bool { return taken[s] && len(a.match.clients) == 0 })
-			if a.match.kind != "" || a.match.method != "" || len(a.match.headers)+len(a.match.query)+len(a.notFrom) > 0 || len(a.hosts) > 0 && len(hosts) == 0 || a.never {
-				continue
-			}
-			for _, s := range hosts {
-				taken[s] = true
-			}
-			h.m.tlsRoutes = append(h.m.tlsRoutes, &streamRoute{
-				at: x.at, name: h.m.unique("route", x.arg(1)), listeners: names, hosts: hosts, clients: a.match.clients, pools: []weighted{{pool, 1}},
-			})
-		}
-	}
 	x := p.last("default_backend")
 	switch {
 	case x != nil:
@@ -190,6 +169,34 @@ func (h *haproxy) tcpFront(p *proxy) {
 		h.m.tlsRoutes = append(h.m.tlsRoutes, r)
 	} else {
 		h.m.tcpRoutes = append(h.m.tcpRoutes, r)
+	}
+}
+
+// serverNames makes the routes of server names, in the order of use_backend.
+func (h *haproxy) serverNames(p *proxy, listeners []string) {
+	taken := map[string]bool{}
+	for _, x := range p.all("use_backend") {
+		v, pool := h.condition(p, x.words), h.tcpPool(x, x.arg(1))
+		if !v.known || pool == "" {
+			h.l.left(x.at, "its condition is none on the server name or the client", "write tls_routes")
+			continue
+		}
+		h.l.ok(x.at, "tls_routes[]")
+		for _, a := range v.atoms {
+			hosts := slices.DeleteFunc(slices.Clone(a.hosts), func(s string) bool { return taken[s] && len(a.match.clients) == 0 })
+			other := a.match
+			other.clients = nil
+			if other.kind != "" || !other.bare() || len(a.notFrom) > 0 || len(a.hosts) > 0 && len(hosts) == 0 || a.never {
+				h.l.changed(x.at, "tls_routes[]", "what is no server name or client is left out")
+				continue
+			}
+			for _, s := range hosts {
+				taken[s] = true
+			}
+			h.m.tlsRoutes = append(h.m.tlsRoutes, &streamRoute{
+				at: x.at, name: h.m.unique("route", x.arg(1)), listeners: listeners, hosts: hosts, clients: a.match.clients, pools: []weighted{{pool, 1}},
+			})
+		}
 	}
 }
 

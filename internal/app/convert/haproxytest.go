@@ -10,6 +10,25 @@ import (
 // fetchForm is the sample of a test: its name, its argument and its converters.
 var fetchForm = regexp.MustCompile(`^([a-z0-9._]+)(?:\(([^)]*)\))?((?:,[a-z_]+(?:\([^)]*\))?)*)$`)
 
+// testFlags returns the flags of a test, and the values behind them. Values from files are not ok.
+func testFlags(words []string) (anyCase bool, how string, values []string, ok bool) {
+	i := 1
+	for ; i < len(words) && strings.HasPrefix(words[i], "-"); i++ {
+		switch words[i] {
+		case "-i":
+			anyCase = true
+		case "-m":
+			i++
+			how = (&line{words: words}).arg(i)
+		case "-f", "-M":
+			return false, "", nil, false
+		case "--":
+			return anyCase, how, words[i+1:], true
+		}
+	}
+	return anyCase, how, words[min(i, len(words)):], true
+}
+
 // test translates a test of an ACL: a fetch, flags and values.
 func (h *haproxy) test(p *proxy, words []string) verdict {
 	if len(words) == 0 {
@@ -23,27 +42,8 @@ func (h *haproxy) test(p *proxy, words []string) verdict {
 	if c := m[3]; c != "" && c != ",lower" && c != ",field(1,:)" && c != ",host_only" {
 		return verdict{}
 	}
-	anyCase, how, file := false, "", false
-	i := 1
-	for ; i < len(words) && strings.HasPrefix(words[i], "-"); i++ {
-		switch words[i] {
-		case "-i":
-			anyCase = true
-		case "-m":
-			i++
-			how = (&line{words: words}).arg(i)
-		case "-f", "-M":
-			file = true
-		case "--":
-			i++
-		case "-n":
-		}
-		if i < len(words) && words[i-1] == "--" {
-			break
-		}
-	}
-	values := words[min(i, len(words)):]
-	if file { // lists in files are not read: they may change
+	anyCase, how, values, ok := testFlags(words)
+	if !ok { // lists in files are not read: they may change
 		return verdict{}
 	}
 	for _, suffix := range []string{"_beg", "_end", "_sub", "_reg", "_dir", "_dom", "_len", "_cnt", "_val", "_found"} {

@@ -300,6 +300,12 @@ func (s *site) asks(l *loc, g *guard) {
 	g.askPool, g.askPath = name, path
 	led.ok(pass.at, "routes[].auth.forward.pool")
 	led.changed(d.at, "routes[].auth.forward", "the server gets X-Forwarded-Method and X-Forwarded-Uri")
+	s.askedFields(l, g)
+}
+
+// askedFields translates auth_request_set, whose fields keep their names.
+func (s *site) askedFields(l *loc, g *guard) {
+	led := s.n.l
 	for _, set := range l.sc.find("auth_request_set") {
 		field, ok := strings.CutPrefix(set.arg(1), "$upstream_http_")
 		field = strings.ReplaceAll(field, "_", "-")

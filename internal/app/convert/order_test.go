@@ -139,3 +139,15 @@ func TestNamedLocationsStayClosed(t *testing.T) {
 		}
 	}
 }
+
+// Lists of clients in files are those of the gateway.
+func TestListsInFiles(t *testing.T) {
+	for _, deny := range []string{"deny if { src -f /etc/bad.lst }", "deny if bad", "deny if !{ src -f /etc/good.lst }"} {
+		c, r := converted(t, HAProxy, "frontend f\n mode http\n bind :80\n acl bad src -f /etc/bad.lst\n http-request "+deny+"\n default_backend b\nbackend b\n mode http\n server s 127.0.0.1:1\n")
+		s := c.Routes[0].Sources
+		good := len(s.Deny) == 1 && s.Deny[0].File == "/etc/bad.lst" || s.Default == "deny" && len(s.Allow) == 1 && s.Allow[0].File == "/etc/good.lst"
+		if l := resultOf(t, r, "http-request"); !good || l.Result != Translated {
+			t.Errorf("%s: %+v %+v", deny, s, l)
+		}
+	}
+}
