@@ -269,7 +269,7 @@ func (h *haproxy) bind(p *proxy) (list []*listener) {
 	return list
 }
 
-// bindTLS is what a bind line has of TLS.
+// bindTLS holds the TLS settings of a bind line.
 type bindTLS struct {
 	on         bool
 	verify, ca string

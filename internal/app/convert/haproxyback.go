@@ -212,7 +212,7 @@ var serverArguments = []string{
 	"crl-file", "agent-port", "agent-inter", "log-bufsize", "max-reuse", "ciphersuites",
 }
 
-// serverState is what a server has beside its backend.
+// serverState holds the settings of a server beside its backend.
 type serverState struct {
 	at           pos
 	checked, tls bool
