@@ -82,6 +82,8 @@ func (x *exchange) serve(path, query string, client netip.Addr) {
 		editor{x}.redirect(path, query)
 	case x.rule.Files != nil:
 		editor{x}.serveFiles(path, query, client)
+	case x.rule.Cache != nil:
+		caching{x}.begin(path, query, client)
 	default:
 		x.toPool(path, query, client)
 	}
@@ -230,6 +232,9 @@ func (x *exchange) forward(path, query string) {
 	}
 	if x.rule.ForwardExpect && x.expects && !side.Expects(x.fields) { // HTTP/1.1 has taken it out (RFC 9110 10.1.1)
 		x.fields = append(x.fields, semantics.Field{Name: "expect", Value: "100-continue"})
+	}
+	if x.cached != nil {
+		caching{x}.condition()
 	}
 	x.outgoingPath(path, query)
 	x.outgoing.Fields = x.fields

@@ -5,9 +5,11 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/millrace/millrace/http2"
 	"github.com/millrace/millrace/internal/testkit/memtransport"
+	"github.com/millrace/millrace/l7/cache"
 	"github.com/millrace/millrace/semantics"
 )
 
@@ -50,6 +52,24 @@ func BenchmarkRequest(b *testing.B) {
 					}
 				}
 			}
+		}
+	})
+	b.Run("cache", func(b *testing.B) {
+		r := newBenchRig(b)
+		r.rule.Cache = &CacheUse{Store: NewCacheStore("c", cache.Options{Memory: 1 << 24}, 1), Rule: "r", Policy: cache.Policy{MaxObject: 1 << 20, DefaultTTL: time.Hour}}
+		c := r.connect(memHTTP1)
+		b.ReportAllocs()
+		for n := 0; b.Loop(); n++ {
+			c.Write(request)
+			if n%benchClients == benchClients-1 {
+				r.run()
+				if got := c.Take(); !bytes.HasSuffix(got, benchResponse[len(benchResponse)-128:]) {
+					b.Fatalf("%q", got)
+				}
+			}
+		}
+		if len(r.backs) > 1 {
+			b.Fatal("the backend was asked for each")
 		}
 	})
 	b.Run("HTTP/2", func(b *testing.B) { benchmarkHTTP2(b, newBenchRig(b), memHTTP2) })

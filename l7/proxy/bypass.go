@@ -30,8 +30,9 @@ func (x *exchange) startBypass(r *relay) {
 	if r == &x.down {
 		a, b = b, a
 	}
-	// Content that is held goes first, and what is kept for another attempt has to pass here: neither may be overtaken, or missed.
-	if a == nil || b == nil || r.to == nil || len(r.held)+len(r.kept) > 0 {
+	// Content that is held goes first, and what is kept for another attempt has to pass here: neither may be overtaken, or missed. What a
+	// cache gathers has to pass here, too.
+	if a == nil || b == nil || r.to == nil || len(r.held)+len(r.kept) > 0 || r == &x.down && x.cached != nil && x.cached.fill != nil {
 		return
 	}
 	l, from := a.Plain()

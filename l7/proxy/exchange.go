@@ -144,6 +144,7 @@ type exchange struct {
 
 	up, down  relay       // request and response
 	local     *local      // answers in place of a backend; nil: none
+	cached    *cached     // of a rule with a cache, nil otherwise
 	encoder   *compressed // of the response; nil: it passes as it is
 	inspected *inspected  // nil: the listener inspects nothing
 
@@ -323,6 +324,9 @@ func (x *exchange) responseHead(m *semantics.Message, e side.Ending) {
 
 // passHead passes the header of a response on. out is m as the client gets it: x.reply where it begins a tunnel.
 func passHead(x *exchange, m, out *semantics.Message, e side.Ending) {
+	if x.cached != nil && (caching{x}).arrived(m, e) {
+		return
+	}
 	x.status, x.progress = m.Status, x.w.Now
 	late := false        // the end of the stream is not here yet, though nothing may come before it
 	if out == &x.reply { // a tunnel: bytes follow whatever the backend's header says
@@ -353,6 +357,8 @@ func passHead(x *exchange, m, out *semantics.Message, e side.Ending) {
 		if x.on(complete); late {
 			x.deadline()
 		}
+	case x.cached != nil && x.cached.fill != nil:
+		x.down.from, x.cached.feed = x.cached, feedFlows
 	}
 }
 
@@ -389,6 +395,15 @@ func (x *exchange) responseData(p []byte) {
 	if x.phase == tunnel && isWebSocket(&x.outgoing) {
 		x.down.frames.Pass(p)
 	}
+	passContent(x, p)
+}
+
+// passContent passes content of the response on, or has it stored first.
+func passContent(x *exchange, p []byte) {
+	if x.cached != nil && x.cached.fill != nil {
+		caching{x}.collect(p)
+		return
+	}
 	passOn(x, p)
 }
 
@@ -414,6 +429,10 @@ func (x *exchange) responseEnd(trailers []semantics.Field) {
 		return
 	}
 	if q := x.inspected; q != nil && q.down != unwatched && !(inspecting{x}).responseEnd() {
+		return
+	}
+	if x.cached != nil && x.cached.fill != nil {
+		caching{x}.filled(trailers)
 		return
 	}
 	if x.down.trailers = trailers; len(trailers) > 0 && x.status == 200 {
@@ -463,6 +482,9 @@ func (x *exchange) finish() {
 	}
 	if x.local != nil {
 		x.local.leave()
+	}
+	if x.cached != nil {
+		x.cached.leave()
 	}
 	if x.encoder != nil {
 		coder{x}.leaveEncoder()

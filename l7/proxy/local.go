@@ -107,7 +107,10 @@ func (l *local) opened(a *files.Answer, err error) {
 	case err == nil:
 		l.begin()
 	case len(x.rule.Backends) > 0 && (err == files.ErrNotFound || err == files.ErrMethod):
-		l.x, x.local, l.state = nil, nil, localOver
+		if l.x, x.local, l.state = nil, nil, localOver; x.rule.Cache != nil {
+			caching{x}.begin(l.path, l.query, l.client)
+			return
+		}
 		x.toPool(l.path, l.query, l.client)
 	default:
 		l.refuse(err)

@@ -12,6 +12,9 @@ import (
 // answer answers by itself. Proxy-Status names the cause in the terms of RFC 9209, so that the operator can distinguish
 // a failure of the gateway from one of the backend with the same status.
 func (x *exchange) answer(f *failure) {
+	if x.cached != nil && (caching{x}).rescue(f) {
+		return
+	}
 	x.failure = f.name
 	x.scratch = append(append(x.scratch[:0], "millrace; error="...), f.name...)
 	x.fields = append(x.fields[:0], semantics.Field{Name: "proxy-status", Value: string(x.scratch)})
@@ -99,7 +102,7 @@ func (x *exchange) responseMessage(m *semantics.Message, bodiless bool) *semanti
 	if isPartial(m.Status) {
 		ranges, _ = semantics.ContentRanges(m.Fields)
 	}
-	if r.ResponseHeaders == nil && r.CORS == nil && !session && ln.AltSvc == "" && ln.HSTS == "" && ln.RequestID == "" && ranges < 2 && x.hold == nil && ln.Compression == nil {
+	if r.ResponseHeaders == nil && r.CORS == nil && !session && ln.AltSvc == "" && ln.HSTS == "" && ln.RequestID == "" && ranges < 2 && x.hold == nil && ln.Compression == nil && x.cached == nil {
 		return m
 	}
 	if x.hold != nil && x.hold.kind == internalHold {
@@ -111,6 +114,9 @@ func (x *exchange) responseMessage(m *semantics.Message, bodiless bool) *semanti
 	}
 	if ranges > 1 {
 		x.fields = semantics.OneContentRange(x.fields)
+	}
+	if x.cached != nil {
+		caching{x}.announce()
 	}
 	if ln.AltSvc != "" {
 		x.fields = append(x.fields, semantics.Field{Name: "alt-svc", Value: ln.AltSvc})

@@ -123,6 +123,8 @@ type Rule struct {
 	Redirect *rewrite.Redirect
 	// Files answers out of a folder; what it does not have goes to Backends, if there are any.
 	Files *files.Site
+	// Cache answers out of a cache what Backends have answered before; nil does not.
+	Cache *CacheUse
 	// RequestHeaders, Rewrite and ResponseHeaders change what is passed on; nil changes nothing.
 	RequestHeaders, ResponseHeaders *rewrite.Headers
 	Rewrite                         *rewrite.Rewrite

@@ -40,6 +40,7 @@ type Worker struct {
 	exchanges   *exchange             // free ones
 	holds       *hold                 // the same
 	inspections *inspected            // the same
+	cached      *cached               // the same
 	parts       [][]byte              // free buffers for parts of files
 	encoders    encode.Pool           // of responses that are compressed
 	backs       map[backsKey]*backConns
