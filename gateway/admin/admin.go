@@ -13,6 +13,9 @@
 //	GET  /v1/defence                       defence.Status: verdicts in XDP, and what they have dropped
 //	POST /v1/defence/add     DefenceVerdict
 //	POST /v1/defence/remove  DefenceSource
+//	GET  /v1/cache                         workers.CacheStatuses
+//	GET  /v1/cache/objects?cache=&prefix=&limit=   workers.CacheList: stored responses
+//	POST /v1/cache/purge   CachePurge      remove stored responses: CachePurged
 //	GET  /v1/rules?limit=                  inspection.Status: policies, and rules that have matched
 //	POST /v1/announce                      announce the addresses to the hosts of their links
 //	POST /v1/stop                          end as by SIGTERM
@@ -73,6 +76,18 @@ type DefenceVerdict struct {
 	Time    Duration `json:"time"`               // 0: the default of the configuration
 	Forever bool     `json:"forever"`            // until it is removed or the gateway ends
 	Rule    string   `json:"rule"`               // what counts it, behind "operator"; may be empty
+}
+
+// CachePurge asks for stored responses to be removed.
+type CachePurge struct {
+	Cache  string `json:"cache"`  // its name; "" is all caches
+	URL    string `json:"url"`    // of a resource, or how those of several begin
+	Prefix bool   `json:"prefix"` // the latter; of "" these are all
+}
+
+// CachePurged is the result.
+type CachePurged struct {
+	Purged int `json:"purged"` // responses
 }
 
 // Status is a picture of a running gateway.

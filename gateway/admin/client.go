@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
 
 	"github.com/millrace/millrace/gateway/defence"
 	"github.com/millrace/millrace/internal/controlsocket"
@@ -102,6 +103,22 @@ func (c *Client) AddVerdict(ctx context.Context, v DefenceVerdict) error {
 // RemoveVerdict takes a verdict of the defence back.
 func (c *Client) RemoveVerdict(ctx context.Context, v DefenceSource) error {
 	return c.post(ctx, "/v1/defence/remove", v)
+}
+
+// Caches returns the state of the caches of listeners.
+func (c *Client) Caches(ctx context.Context) (s l7control.CacheStatuses, err error) {
+	return s, c.control.Call(ctx, http.MethodGet, "/v1/cache", nil, &s)
+}
+
+// CacheObjects returns stored responses whose URL begins with a prefix, at most so many, of a cache or of all for "".
+func (c *Client) CacheObjects(ctx context.Context, name, prefix string, limit int) (s l7control.CacheList, err error) {
+	q := url.Values{"cache": {name}, "prefix": {prefix}, "limit": {strconv.Itoa(limit)}}
+	return s, c.control.Call(ctx, http.MethodGet, "/v1/cache/objects?"+q.Encode(), nil, &s)
+}
+
+// PurgeCache removes stored responses. An *Error with Code 404 means that there is no such cache.
+func (c *Client) PurgeCache(ctx context.Context, p CachePurge) (n CachePurged, err error) {
+	return n, c.control.Call(ctx, http.MethodPost, "/v1/cache/purge", p, &n)
 }
 
 // Route returns the way of a request through the configuration in use. An *Error with Code 400 means that it is no request.

@@ -28,6 +28,7 @@ type places struct {
 
 	networkRoutes        []*yaml.Node
 	rateLimits           []rateLimitPlace
+	caches               []cachePlace
 	listeners            []listenerPlace // in the order of Config.Listeners; and so on
 	routes               []routePlace
 	tlsRoutes, tcpRoutes []routePlace
@@ -69,6 +70,7 @@ func (d *checker) check(c *Config) {
 	d.checkACME(c)
 	d.checkRoutes(c)
 	d.checkGuards(c)
+	d.checkCaches(c)
 	d.checkPools(c)
 	names, ranges := map[string]int{}, map[frontAddr]bool{}
 	for i := range c.Services {

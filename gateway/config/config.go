@@ -59,6 +59,7 @@ type Config struct {
 	Network    Network       // key "network", with `stack: devices`
 	AccessLog  AccessLog     // key "access_log"
 	RateLimits []RateLimit   // key "rate_limits": that listeners and routes name
+	Caches     []Cache       // key "caches": of responses, that rules name
 	Resolver   Resolver      // key "resolver": of the names of backends
 	Listeners  []Listener    // key "listeners"
 	Routes     []Route       // key "routes": where requests go

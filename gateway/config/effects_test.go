@@ -48,6 +48,7 @@ var kinds = map[string]string{
 	"rewrite":          strings.Replace(checked("HTTP", "drain: 9s"), "type: RequestHeaderModifier, remove: [x]", "type: URLRewrite, hostname: b.example", 1),
 	"cors":             strings.Replace(checked("HTTP", "drain: 9s"), "type: RequestHeaderModifier, remove: [x]", "type: CORS, allow_origins: ['https://a.example']", 1),
 	"limited":          "rate_limits: [{name: rl, requests: 5}]\n" + strings.Replace(checked("HTTP", "drain: 9s"), "name: r,", "name: r, rate_limits: [rl],", 1),
+	"cached":           "caches: [{name: k, memory: 2097152}]\n" + strings.Replace(checked("HTTP", "drain: 9s"), "matches: [{}],", "matches: [{}], cache: {name: k},", 1),
 	"limited by":       "rate_limits: [{name: rl, key: {by: header, name: y}, requests: 5}]\n" + strings.Replace(checked("HTTP", "drain: 9s"), "name: r,", "name: r, rate_limits: [rl],", 1),
 	"limited listener": "rate_limits: [{name: rl, requests: 5}, {name: z, requests: 5}]\n" + strings.Replace(checked("HTTP", "drain: 9s"), "name: l,", "name: l, rate_limits: [z, rl],", 1),
 	"limited value":    "rate_limits: [{name: rl, key: {by: value, value: '${host}'}, requests: 5}, {name: z, requests: 5}]\n" + strings.Replace(checked("HTTP", "drain: 9s"), "name: r,", "name: r, rate_limits: [rl, z],", 1),
@@ -140,6 +141,7 @@ resolver: {servers: [192.0.2.53], timeout: 3s, attempts: 3, family: ipv4, min_tt
 network: {routes: [{to: 192.0.2.0/24, via: 198.18.0.9, device: eth0}]}
 access_log: {file: "-", buffer: 131072}
 rate_limits: [{name: rl, key: {by: path, name: x, value: "${path}", prefix4: 24, prefix6: 48}, requests: 7, interval: 1m, burst: 9, keys: 99, announce: always, dry_run: true}]
+caches: [{name: kk, memory: 4194304, max_object: 99}]
 listeners:
   - {name: m, address: 127.0.0.1:444, protocol: HTTPS, compression: {codings: gzip, types: text/html, min_bytes: 9}, versions: ["2"], alt_svc: 1h, request_id: x-request-id, early_data: true, proxy_protocol: {from: 192.0.2.0/28}, colliding_fields: reject,
      forwarded: {trusted: 192.0.2.0/28, style: forwarded, via: true},
@@ -171,6 +173,7 @@ routes:
           allow_origins: ["https://b.example"], allow_credentials: true, allow_methods: [PUT], allow_headers: [x-a], expose_headers: [x-b], max_age: 9s}]
         backend_refs: [{name: p, weight: 2}]
         static: {root: /tmp, index: i.html, try_files: '/x', listing: true, precompressed: gzip, hidden: true, cache_control: no-store}
+        cache: {name: kk, default_ttl: 1s, heuristic_percent: 5, stale_while_revalidate: 1s, stale_if_error: 1s, client_control: ignore, key_headers: x-a, key_cookies: c, collapse_wait: 1s}
         timeouts: {request: 1s, backend_request: 1s}
         retry: {attempts: 2, codes: [503]}
 tls_routes: [{name: q, listeners: l, hostnames: a.example, ja4: t13d1516h2_8daaf6152771_e5627efa2ab1, alpn: h2, clients: 192.0.2.0/28, backend_refs: [{name: p, weight: 2}]}]
@@ -276,7 +279,7 @@ func property(s *strictyaml.Schema, key string) *strictyaml.Schema {
 var distinguishing = map[string]bool{
 	"services[].mode": true, "services[].quic.server_id_length": true, "services[].persistence.by": true, "stack": true, "listeners[].protocol": true,
 	"routes[].rules[].filters[].type": true, "routes[].rules[].backend_refs[].name": true, "tls_routes[].backend_refs[].name": true,
-	"tcp_routes[].backend_refs[].name": true, "pools[].hash.by": true, "routes[].auth.forward.pool": true, "rate_limits[].name": true,
+	"tcp_routes[].backend_refs[].name": true, "pools[].hash.by": true, "routes[].auth.forward.pool": true, "rate_limits[].name": true, "caches[].name": true, "routes[].rules[].cache.name": true,
 }
 
 // leaf reports whether no keys are below.

@@ -53,6 +53,7 @@ type Rule struct {
 	Filters     []Filter     // key "filters"
 	BackendRefs []BackendRef // key "backend_refs": pools; required unless static or a filter answers
 	Static      *Static      // key "static": files that answer; absent: none
+	Cache       *RuleCache   // key "cache": of the responses of backends; absent: none
 	Timeouts    RuleTimeouts // key "timeouts"
 	Retry       Retry        // key "retry"
 }

@@ -26,6 +26,9 @@ func (d *Daemon) adminHandler() http.Handler {
 	c.Get("/v1/rules", d.showRules)
 	c.Get("/v1/defence", func(*http.Request) (any, error) { return d.showDefence() })
 	c.Handle("GET /v1/connections", func(w http.ResponseWriter, r *http.Request) { d.serveConnections(c, w, r) })
+	c.Get("/v1/cache", func(*http.Request) (any, error) { return d.showCaches() })
+	c.Get("/v1/cache/objects", d.showCacheObjects)
+	c.Post("/v1/cache/purge", func(r *http.Request) (any, error) { return d.purgeCache(c, r) })
 	c.Post("/v1/route", d.explainRoute)
 	c.Post("/v1/reload", func(r *http.Request) (any, error) { return d.serveReload(c, r) })
 	c.PostLogged("/v1/defence/add", "defence add", d.addVerdict)
@@ -239,7 +242,7 @@ var badRequest = controlsocket.BadRequest
 func codeOf(err error) int {
 	switch {
 	case errors.Is(err, l4control.ErrUnknownService), errors.Is(err, l4control.ErrUnknownBackend),
-		errors.Is(err, l7control.ErrUnknownPool), errors.Is(err, l7control.ErrUnknownBackend):
+		errors.Is(err, l7control.ErrUnknownPool), errors.Is(err, l7control.ErrUnknownBackend), errors.Is(err, l7control.ErrUnknownCache):
 		return http.StatusNotFound
 	case errors.Is(err, l7control.ErrQuery):
 		return http.StatusBadRequest

@@ -124,6 +124,7 @@ func appendRecord(b []byte, now time.Time, r *proxy.Record) []byte {
 		{"reason", r.Reason},
 		{"request_id", r.RequestID},
 		{"user", r.User},
+		{"cache", r.Cache},
 	} {
 		if f.value != "" {
 			b = append(append(append(b, `,"`...), f.name...), `":`...)

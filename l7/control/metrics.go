@@ -74,6 +74,7 @@ func (s *Set) WriteMetrics(w *metrics.Writer) {
 	}
 	s.writeRoutes(w, routes)
 	guards.write(w)
+	s.Caches().write(w)
 	for i, p := range order {
 		if wanted(&w.Selection, i, p.cfg.Name) {
 			st := p.Status(stack.Now())

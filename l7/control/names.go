@@ -14,6 +14,9 @@ var collidings = map[config.CollidingFields]proxy.Colliding{
 func namesOf(n *plan, refs []config.RuleRef) (names []string) {
 	for _, ref := range refs {
 		names = n.authNames(n.guardNames(names, ref.Route.RateLimits), ref.Route)
+		if ref.Rule.Cache != nil {
+			names = append(names, ref.Rule.Cache.KeyHeaders...)
+		}
 		if len(ref.Rule.Matches) > 0 {
 			for _, h := range ref.Rule.Matches[ref.Match].Headers {
 				names = append(names, h.Name)

@@ -66,6 +66,7 @@ type Set struct {
 	routes     map[string]*proxy.Route
 	admissions map[string]*proxy.Admission // of listeners
 	guards     guards
+	caches     Caches
 
 	authorities map[string]*authority // of ACME, by their folders
 	warned      map[string]time.Time  // of certificates that expire

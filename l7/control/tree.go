@@ -34,6 +34,7 @@ type plan struct {
 	routes     map[string]*proxy.Route
 	admissions map[string]*proxy.Admission
 	guards     guards
+	caches     Caches
 	sites      map[*config.Static]*files.Site
 
 	authorities map[string]*authority
@@ -96,6 +97,7 @@ func (s *Set) plan(cfg *config.Config) (*plan, error) {
 	if err = errors.Join(errs...); err != nil {
 		return nil, err
 	}
+	n.caches = planCaches(cfg, s.caches, len(s.loops))
 	if n.sites, err = openSites(cfg); err != nil {
 		return nil, err
 	}
@@ -139,6 +141,8 @@ func (s *Set) use(n *plan) error {
 	s.useLog(n.cfg, n.log)
 	s.cfg, s.tree, s.pools, s.order, s.served, s.routes, s.admissions = n.cfg, n.tree, n.pools, n.order, n.served, n.routes, n.admissions
 	s.useGuards(n)
+	s.caches = n.caches
+	s.caches.use(n.cfg)
 	errs = append(errs, s.useACME(n))
 	s.probe(now)
 	return errors.Join(errs...)
@@ -305,7 +309,7 @@ func (s *Set) planHTTP(n *plan, l *config.Listener, out *proxy.Listener) []route
 	for i := range refs {
 		rule := n.rule(rules[i].Name, s.route(n, refs[i].Route.Name), &refs[i])
 		rule.Guard, rule.Pages = n.routeGuard(refs[i].Route), n.pagesOf(refs[i].Route.ErrorPages)
-		rule.Files = n.sites[refs[i].Rule.Static]
+		rule.Files, rule.Cache = n.sites[refs[i].Rule.Static], n.cacheUse(&refs[i])
 		out.Rules, out.CORS = append(out.Rules, rule), out.CORS || rule.CORS != nil
 	}
 	n.boundBodies(l, out, refs)

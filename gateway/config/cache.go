@@ -1,0 +1,139 @@
+package config
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/millrace/millrace/internal/strictyaml"
+	"github.com/millrace/millrace/semantics"
+)
+
+// Cache is a shared cache of responses (RFC 9111), which rules of routes name. It is one for all loops.
+type Cache struct {
+	Name      string // key "name", required and unique: the label of metrics
+	Memory    int64  // key "memory", required: bytes of all stored responses
+	MaxObject int64  // key "max_object": bytes of the content of one, default 1 MiB, at most a quarter of Memory
+}
+
+// RuleCache configures how a rule uses a cache. Its defaults are those of RFC 9111: the fields of a response decide.
+type RuleCache struct {
+	Name                 string        // key "name", required: of a cache
+	DefaultTTL           time.Duration // key "default_ttl": how long responses are fresh that do not say so, default 0: they are not stored
+	Heuristic            int           // key "heuristic_percent": the part of the time since Last-Modified for which such a response is fresh, default 0
+	StaleWhileRevalidate time.Duration // key "stale_while_revalidate": of responses that do not have it, default 0
+	StaleIfError         time.Duration // key "stale_if_error": the same
+	ClientControl        ClientControl // key "client_control": "honor" (default) or "ignore"
+	KeyHeaders           []string      // key "key_headers": fields of the request that are part of the key, in lower case here
+	KeyCookies           []string      // key "key_cookies": the same of cookies
+	CollapseWait         time.Duration // key "collapse_wait": how long a request waits for another one that fetches the same, default 5s; 0 is not at all
+}
+
+// ClientControl selects whether Cache-Control of requests counts.
+type ClientControl string
+
+// The values of ClientControl.
+const (
+	ClientHonor  ClientControl = "honor"
+	ClientIgnore ClientControl = "ignore"
+)
+
+func newCache() Cache { return Cache{MaxObject: 1 << 20} }
+
+func newRuleCache() *RuleCache {
+	return &RuleCache{ClientControl: ClientHonor, CollapseWait: 5 * time.Second}
+}
+
+const (
+	maxCaches    = 64
+	minCache     = 1 << 20
+	maxCache     = 1 << 40
+	maxCacheKeys = 16
+)
+
+// cachePlace is where the parts of a cache stand.
+type cachePlace struct{ node, name, object *yaml.Node }
+
+func (d *l7Decoder) caches(n *yaml.Node, c *Config) {
+	d.List(n, "caches", maxCaches, func(n *yaml.Node) {
+		k, at := newCache(), cachePlace{node: n}
+		d.Mapping(n, "a cache",
+			strictyaml.Required("name", func(n *yaml.Node) { at.name = n; d.name(n, "name", &k.Name) }),
+			strictyaml.Required("memory", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "memory", &k.Memory, minCache, maxCache) }),
+			strictyaml.Optional("max_object", func(n *yaml.Node) {
+				at.object = n
+				strictyaml.Integer(d.Decoder, n, "max_object", &k.MaxObject, 1, maxCache/4)
+			}),
+		)
+		if k.MaxObject > k.Memory/4 && k.Memory > 0 {
+			if at.object != nil {
+				d.Fail(at.object, "at most a quarter of memory", "max_object %d is too large for memory %d", k.MaxObject, k.Memory)
+			}
+			k.MaxObject = k.Memory / 4
+		}
+		d.places.caches = append(d.places.caches, at)
+		c.Caches = append(c.Caches, k)
+	})
+}
+
+func (d *l7Decoder) ruleCache(n *yaml.Node, k *RuleCache, at *rulePlace) {
+	at.cache = n
+	d.Mapping(n, "cache",
+		strictyaml.Required("name", func(n *yaml.Node) { at.cacheName = n; d.Text(n, "name", &k.Name) }),
+		strictyaml.Optional("default_ttl", func(n *yaml.Node) { d.Duration(n, "default_ttl", &k.DefaultTTL, 0, 366*24*time.Hour) }),
+		strictyaml.Optional("heuristic_percent", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "heuristic_percent", &k.Heuristic, 0, 100) }),
+		strictyaml.Optional("stale_while_revalidate", func(n *yaml.Node) {
+			d.Duration(n, "stale_while_revalidate", &k.StaleWhileRevalidate, 0, 366*24*time.Hour)
+		}),
+		strictyaml.Optional("stale_if_error", func(n *yaml.Node) { d.Duration(n, "stale_if_error", &k.StaleIfError, 0, 366*24*time.Hour) }),
+		strictyaml.Optional("client_control", func(n *yaml.Node) {
+			strictyaml.Choice(d.Decoder, n, "client_control", &k.ClientControl, ClientHonor, ClientIgnore)
+		}),
+		strictyaml.Optional("key_headers", func(n *yaml.Node) {
+			d.eachText(n, "key_headers", maxCacheKeys, func(n *yaml.Node, text string) {
+				if text = strings.ToLower(text); !semantics.IsName(text) {
+					d.Fail(n, "", "%q is not a name of a field", text)
+				}
+				k.KeyHeaders = append(k.KeyHeaders, text)
+			})
+		}),
+		strictyaml.Optional("key_cookies", func(n *yaml.Node) {
+			d.eachText(n, "key_cookies", maxCacheKeys, func(n *yaml.Node, text string) {
+				if !semantics.IsToken(text) {
+					d.Fail(n, "", "%q is not a name of a cookie", text)
+				}
+				k.KeyCookies = append(k.KeyCookies, text)
+			})
+		}),
+		strictyaml.Optional("collapse_wait", func(n *yaml.Node) { d.Duration(n, "collapse_wait", &k.CollapseWait, 0, time.Minute) }),
+	)
+}
+
+// checkCaches reports caches that are not there or not used.
+func (d *checker) checkCaches(c *Config) {
+	lines, known := map[string]int{}, []string(nil)
+	for i := range c.Caches {
+		d.unique(lines, c.Caches[i].Name, d.places.caches[i].name, "cache")
+		known = append(known, c.Caches[i].Name)
+	}
+	slices.Sort(known)
+	used := map[string]bool{}
+	for i := range c.Routes {
+		for j := range c.Routes[i].Rules {
+			k, at := c.Routes[i].Rules[j].Cache, &d.places.routes[i].rules[j]
+			if k == nil || k.Name == "" {
+				continue
+			}
+			if used[k.Name] = true; !slices.Contains(known, k.Name) {
+				d.Fail(at.cacheName, d.nearest(k.Name, known), "unknown cache %q", k.Name)
+			}
+		}
+	}
+	for i := range c.Caches {
+		if name := c.Caches[i].Name; name != "" && !used[name] {
+			d.Fail(d.places.caches[i].node, "name it in cache of a rule, or leave it out", "cache %q has no effect: nothing uses it", name)
+		}
+	}
+}
