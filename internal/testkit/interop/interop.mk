@@ -1,6 +1,6 @@
 # Targets that compare Millrace with other implementations: their programs, suites and captures. None is part of `make test`.
 
-.PHONY: interop interop-suricata interop-suricata-verify interop-gateway shim-sources interop-shim packetdrill llhttp h2spec bogo tlsfuzzer autobahn interop-quic peer-programs interop-peers test-vm pcap-oracle
+.PHONY: cache-tests interop interop-suricata interop-suricata-verify interop-gateway shim-sources interop-shim packetdrill llhttp h2spec bogo tlsfuzzer autobahn interop-quic peer-programs interop-peers test-vm pcap-oracle
 
 PEER_PACKAGES  := chromium-headless-shell fonts-dejavu-core nginx-light clang-19 cmake
 
@@ -66,6 +66,17 @@ LLHTTP_COMMIT := 01e105a30fd06e248bc8ac73c4adb34a63d4114a
 
 llhttp: $(if $(filter .deps/%,$(LLHTTP)),.deps/llhttp) ## the messages of llhttp's own tests, fetched unless LLHTTP names their folder
 	MILLRACE_LLHTTP=$(abspath $(LLHTTP)) $(GO) -C internal/testkit/interop test -count=1 -run LLHTTP .
+
+CACHE_TESTS        ?= .deps/cache-tests
+CACHE_TESTS_COMMIT := b55b8bda3dbb8c927c04e85bd8d496a8caa3e4ba
+
+# Of its dependencies the command line needs one.
+.deps/cache-tests:
+	git init -q $@ && git -C $@ fetch -q --depth 1 https://github.com/http-tests/cache-tests $(CACHE_TESTS_COMMIT) && git -C $@ checkout -q FETCH_HEAD && \
+	npm install --silent --no-audit --no-fund --prefix $@/.npm undici@7.4.0 && ln -s .npm/node_modules $@/node_modules || { rm -rf $@; exit 1; }
+
+cache-tests: $(if $(filter .deps/%,$(CACHE_TESTS)),.deps/cache-tests) ## the HTTP working group's tests of caches against the gateway and nginx, fetched unless CACHE_TESTS names their folder; writes docs/cache-tests.md (needs node, npm, nginx)
+	MILLRACE_CACHE_TESTS=$(abspath $(CACHE_TESTS)) MILLRACE_CACHE_TESTS_PAGE=$(abspath docs/cache-tests.md) $(GO) -C internal/testkit/interop test -count=1 -v -timeout 30m -run '^TestCacheTests$$' .
 
 H2SPEC_COMMIT := af83a65f0b6273ef38bf778d400d98892e7653d8
 H2SPEC        ?= .deps/h2spec/bin
