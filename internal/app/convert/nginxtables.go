@@ -66,7 +66,7 @@ func init() {
 			"uwsgi_read_timeout", "uwsgi_send_timeout", "uwsgi_connect_timeout", "uwsgi_buffering", "uwsgi_request_buffering", "uwsgi_max_temp_file_size", "uwsgi_buffers",
 			"uwsgi_buffer_size", "scgi_param", "fastcgi_cache_use_stale", "fastcgi_cache_lock", "fastcgi_next_upstream",
 		}},
-		{"the gateway has no cache", "put one in front, as Varnish, or cache at the application", []string{
+		{"caches are not converted", "write caches, and cache of the rule", []string{
 			"proxy_cache", "proxy_cache_path", "proxy_cache_key", "proxy_cache_valid", "proxy_cache_bypass", "proxy_no_cache", "proxy_cache_use_stale", "proxy_cache_lock",
 			"proxy_cache_lock_timeout", "proxy_cache_lock_age", "proxy_cache_revalidate", "proxy_cache_background_update", "proxy_cache_methods", "proxy_cache_min_uses",
 			"proxy_cache_convert_head", "proxy_ignore_headers", "proxy_store", "proxy_store_access", "slice", "proxy_cache_purge",
