@@ -81,10 +81,11 @@ const (
 	BadRange                  // offsets leave the memory, or associated data overlaps the text
 	BadLength                 // CBC: no whole number of blocks, or associated data of neither 8 nor 12 bytes
 	BadKey                    // no such key, or a cleared one
+	Torn                      // a GPU was lost in the middle of the text, which is overwritten with zeros
 	results
 )
 
-var resultNames = [results]string{"pending", "done", "forged", "nonce reused", "bad range", "bad length", "bad key"}
+var resultNames = [results]string{"pending", "done", "forged", "nonce reused", "bad range", "bad length", "bad key", "torn"}
 
 func (r Result) String() string {
 	if r >= results {
@@ -93,7 +94,7 @@ func (r Result) String() string {
 	return resultNames[r]
 }
 
-// Batch is what a back end works on. The caller owns all of it, and reuses it. Offsets reach the first 4 GiB of the memory, as
+// Batch is the work of a back end. The caller owns all of it, and reuses it. Offsets reach the first 4 GiB of the memory, as
 // those of packet.Desc do. Operations that overlap one another have no defined result. The scheduler cannot interrupt a text:
 // 0.1 ms for each MB.
 type Batch struct {

@@ -175,7 +175,7 @@ func (p *polyState) tag(tag *[TagSize]byte, key *[blockSize]byte, aad, text []by
 	finishTag(tag, &p.total, key[16:32])
 }
 
-// polyInput is what a tag is of, and where its parts begin in it.
+// polyInput is the message of a tag, and where its parts begin.
 type polyInput struct {
 	aad, text                []byte
 	aadAt, textAt, lengthsAt int

@@ -65,6 +65,12 @@ func (c *CPU) Open(b *Batch) (done int) {
 	return c.run(b, open)
 }
 
+// SealPending is Seal for a batch that a Validator has seen: it does what is Pending. So several loops can have parts of a batch.
+func (c *CPU) SealPending(b *Batch) (done int) { return c.run(b, seal) }
+
+// OpenPending is Open for a batch that a Validator has seen.
+func (c *CPU) OpenPending(b *Batch) (done int) { return c.run(b, open) }
+
 // direction of a batch.
 type direction uint8
 

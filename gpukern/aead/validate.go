@@ -11,28 +11,62 @@ type Validator struct{ nonces nonceSet }
 
 // ForSeal sets the result of each operation to Pending, or to why it is refused.
 func (v *Validator) ForSeal(b *Batch) {
-	v.nonces.reset(len(b.Ops))
+	b.Check(uint64(len(b.Mem)), 0, len(b.Ops))
+	v.FindReused(b, 0, 1)
+}
+
+// ForOpen is ForSeal for texts that are to be opened, whose nonces may repeat.
+func (v *Validator) ForOpen(b *Batch) { b.Check(uint64(len(b.Mem)), 0, len(b.Ops)) }
+
+// Check is ForOpen for the operations from one on up to another, in memory of that size, which may be a device's: Mem is
+// not looked at. Several loops can check parts of a batch.
+func (b *Batch) Check(size uint64, from, to int) {
+	for i := from; i < to; i++ {
+		b.Ops[i].Result = b.check(&b.Ops[i], size)
+	}
+}
+
+// FindReused refuses operations that are Pending and whose nonce an earlier one of them has. Of several parts, each is that of a
+// Validator of its own, and looks at other nonces: so several loops can share a batch.
+func (v *Validator) FindReused(b *Batch, part, parts int) {
+	if parts == 1 {
+		v.nonces.reset(len(b.Ops))
+		for i := range b.Ops {
+			if op := &b.Ops[i]; op.Result == Pending && v.nonces.reused(b, i) {
+				op.Result = NonceReused
+			}
+		}
+		return
+	}
+	ours := 0
+	for i := range b.Ops {
+		if b.part(&b.Ops[i], parts) == part {
+			ours++
+		}
+	}
+	v.nonces.reset(ours)
 	for i := range b.Ops {
 		op := &b.Ops[i]
-		if op.Result = b.check(op); op.Result == Pending && v.nonces.reused(b, i) {
+		if b.part(op, parts) == part && op.Result == Pending && v.nonces.reused(b, i) { // in this order: other results are others'
 			op.Result = NonceReused
 		}
 	}
 }
 
-// ForOpen is ForSeal for texts that are to be opened, whose nonces may repeat.
-func (v *Validator) ForOpen(b *Batch) {
-	for i := range b.Ops {
-		b.Ops[i].Result = b.check(&b.Ops[i])
+// part returns the part of so many that an operation belongs to, by its nonce and key. It is -1 for one without a key.
+func (b *Batch) part(op *Op, parts int) int {
+	if int64(op.Key) >= int64(len(b.Keys)) || b.Keys[op.Key] == nil {
+		return -1
 	}
+	counter := binary.LittleEndian.Uint64(op.Nonce[4:12])
+	return int((counter ^ b.Keys[op.Key].id<<40) * 0x9e3779b97f4a7c15 >> 32 % uint64(parts))
 }
 
-// check returns why an operation cannot be done, or Pending.
-func (b *Batch) check(op *Op) Result {
+// check returns why an operation cannot be done in memory of that size, or Pending.
+func (b *Batch) check(op *Op, size uint64) Result {
 	if int64(op.Key) >= int64(len(b.Keys)) || !b.Keys[op.Key].ready() {
 		return BadKey
 	}
-	size := uint64(len(b.Mem))
 	text, end := uint64(op.Text), uint64(op.Text)+uint64(op.Len)+TagSize
 	aad, aadEnd := uint64(op.AAD), uint64(op.AAD)+uint64(op.AADLen)
 	switch {

@@ -79,8 +79,17 @@ const (
 	compare
 )
 
-func (c *CPU) run(b *Batch, d direction) (done int) {
-	if pending := b.Validate(); pending > fewLanes && c.Form(b.Algorithm) == FormAVX512 {
+// SumPending is Sum for a batch that Validate has seen: it does what is Pending. So several loops can have parts of a batch.
+func (c *CPU) SumPending(b *Batch) (done int) { return c.runPending(b, write, len(b.Ops)) }
+
+// VerifyPending is Verify for a batch that Validate has seen.
+func (c *CPU) VerifyPending(b *Batch) (done int) { return c.runPending(b, compare, len(b.Ops)) }
+
+func (c *CPU) run(b *Batch, d direction) (done int) { return c.runPending(b, d, b.Validate()) }
+
+// runPending does the operations that are Pending, of which there are so many at most.
+func (c *CPU) runPending(b *Batch, d direction, pending int) (done int) {
+	if pending > fewLanes && c.Form(b.Algorithm) == FormAVX512 {
 		done = c.lanes.run(c, b, d)
 	} else {
 		done = c.standard(b, d)

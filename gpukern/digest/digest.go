@@ -68,7 +68,7 @@ func (r Result) String() string {
 	return resultNames[r]
 }
 
-// Batch is what a back end works on. The caller owns all of it, and reuses it. Operations whose sums overlap the data of others
+// Batch is the work of a back end. The caller owns all of it, and reuses it. Operations whose sums overlap the data of others
 // have no defined result.
 type Batch struct {
 	Algorithm Algorithm
@@ -79,19 +79,23 @@ type Batch struct {
 
 // Validate sets the result of each operation to Pending, or to why it cannot be done, and returns how many are Pending. Every
 // back end begins with it, so that all refuse the same.
-func (b *Batch) Validate() (pending int) {
-	for i := range b.Ops {
+func (b *Batch) Validate() (pending int) { return b.Check(uint64(len(b.Mem)), 0, len(b.Ops)) }
+
+// Check is Validate for the operations from one on up to another, in memory of that size, which may be a device's: Mem is not
+// looked at, but for ICRC. Several loops can check parts of a batch.
+func (b *Batch) Check(size uint64, from, to int) (pending int) {
+	for i := from; i < to; i++ {
 		op := &b.Ops[i]
-		if op.Result = b.check(op); op.Result == Pending {
+		if op.Result = b.check(op, size); op.Result == Pending {
 			pending++
 		}
 	}
 	return pending
 }
 
-// check returns why an operation cannot be done, or Pending. It sets SumLen where it is 0.
-func (b *Batch) check(op *Op) Result {
-	size, whole := uint64(len(b.Mem)), b.Algorithm.Size()
+// check returns why an operation cannot be done in memory of that size, or Pending. It sets SumLen where it is 0.
+func (b *Batch) check(op *Op, size uint64) Result {
+	whole := b.Algorithm.Size()
 	if op.SumLen == 0 {
 		op.SumLen = uint8(whole)
 	}
@@ -104,7 +108,7 @@ func (b *Batch) check(op *Op) Result {
 		return BadRange
 	case b.Algorithm == HMACSHA256 && (int64(op.Key) >= int64(len(b.Keys)) || !b.Keys[op.Key].ready()):
 		return BadKey
-	case b.Algorithm == ICRC && !isRoCE(b.Mem[data:end]):
+	case b.Algorithm == ICRC && (end > uint64(len(b.Mem)) || !isRoCE(b.Mem[data:end])):
 		return BadPacket
 	}
 	return Pending

@@ -3,6 +3,7 @@ package digest
 import (
 	"crypto/sha256"
 	"encoding"
+	"encoding/binary"
 	"hash"
 	"sync/atomic"
 )
@@ -63,6 +64,16 @@ func clearHash(h hash.Hash) {
 func (k *Key) Clear() {
 	k.cleared.Store(true)
 	k.inner, k.outer = [stateSize]byte{}, [stateSize]byte{}
+}
+
+// States returns the states of SHA-256 behind the first blocks of both hashes, for back ends that copy them to a device. They
+// are secret.
+func (k *Key) States() (inner, outer [8]uint32) {
+	for i := range inner {
+		inner[i] = binary.BigEndian.Uint32(k.inner[4+4*i:])
+		outer[i] = binary.BigEndian.Uint32(k.outer[4+4*i:])
+	}
+	return inner, outer
 }
 
 func (k *Key) ready() bool { return k != nil && k.made.Load() && !k.cleared.Load() }
