@@ -96,7 +96,7 @@ func (d *Driver) Set(what string, v int) {
 }
 
 // Fail has the n-th call of a function from now on return code: "cuMemAlloc_v2"; of any function where
-// name is empty.
+// name is empty. A code of 700 to 719 loses the device.
 func (d *Driver) Fail(name string, n, code int) {
 	w := cstring(name)
 	d.call("fake_fail", uintptr(unsafe.Pointer(&w[0])), uintptr(n), uintptr(code))

@@ -12,13 +12,25 @@ thread_local uintptr_t current;
 
 static const char bus[] = "0000:17:00.0";
 
+extern "C" void fake_lose(int code);
+
+/* Results from here on are errors that end the context (CUDA_ERROR_ILLEGAL_ADDRESS and the like). */
+static const result first_sticky = 700;
+
 result enter(const char *name)
 {
-	std::lock_guard<std::mutex> lock(drv.m);
-	drv.calls[name]++;
-	if (drv.fail.countdown > 0 && (drv.fail.name.empty() || drv.fail.name == name) && --drv.fail.countdown == 0)
-		return drv.fail.code;
-	return drv.initialized ? OK : NOT_INITIALIZED;
+	result fails = OK;
+	{
+		std::lock_guard<std::mutex> lock(drv.m);
+		drv.calls[name]++;
+		if (drv.fail.countdown > 0 && (drv.fail.name.empty() || drv.fail.name == name) && --drv.fail.countdown == 0)
+			fails = drv.fail.code;
+		else if (!drv.initialized)
+			fails = NOT_INITIALIZED;
+	}
+	if (fails >= first_sticky && fails < 720)
+		fake_lose(fails);
+	return fails;
 }
 
 result enter_context(const char *name)
