@@ -17,28 +17,29 @@ gpu-test: ## the tests of the kernels and engines on the GPU; without one it say
 gpu-bench: build ## measure the batch engine (suite kern) and inspection in the gateway on the GPU, into bench/results; and public-key operations
 	$(GO) -C bench run . -suite kern $(BENCHFLAGS)
 	$(GO) -C bench run . -suite inspection-gateway $(BENCHFLAGS)
-	MILLRACE_MUST_GPU=1 $(GO) test -run '^$$' -bench . ./gpukern/cuda/pubkey
+	MILLRACE_MUST_GPU=1 $(GO) test -run '^$$' -bench . ./gpukern/cuda/pubkey ./gpukern/cuda/symmetric
 
-# The sanitizer reads what each kernel touches: the tests that run on the GPU but for those that run for
-# long, and the one that has the driver refuse a module.
-gpu-sanitize: ## the tests of the GPU under NVIDIA's compute-sanitizer: memory, races in shared memory
+# The sanitizer reads what each kernel touches: the tests that run on the GPU but for those that run for long, and the one that
+# has the driver refuse a module. Its library enters a program by the start of the C library, so that the C compiler links these.
+SANITIZED := HeaderPassIs|Search|EngineFinds|EngineKeeps|Bulk|Resident
+SANITIZED_PUBKEY := NoSecretStays/gpu
+SANITIZED_SYMMETRIC := (EveryLength|Place|Resident|Forged|Standard|Stays|Forgotten)/.*gpu
+sanitize = $(GO) test -c -ldflags=-linkmode=external -o $(BIN)/sanitized.test ./$(1) && (cd $(1) && for tool in $(3); do \
+	MILLRACE_MUST_GPU=1 compute-sanitizer --tool $$tool --error-exitcode 1 $(abspath $(BIN))/sanitized.test -test.timeout 15m -test.run '$(2)' || exit 1; done)
+
+gpu-sanitize: export CGO_ENABLED = 1
+gpu-sanitize: ## the tests of the GPU under NVIDIA's compute-sanitizer: memory, races in shared memory, what was never written
 	@command -v compute-sanitizer >/dev/null || { echo "compute-sanitizer is not installed: it comes with the CUDA toolkit"; exit 1; }
 	@mkdir -p $(BIN)
-	$(GO) test -c -o $(BIN)/cuda.test ./gpukern/cuda
-	cd gpukern/cuda && for tool in memcheck racecheck; do \
-		MILLRACE_MUST_GPU=1 compute-sanitizer --tool $$tool --error-exitcode 1 ../../$(BIN)/cuda.test -test.timeout 15m \
-			-test.run 'HeaderPassIs|Search|EngineFinds|EngineKeeps|Bulk|Resident' || exit 1; \
-	done
-	$(GO) test -c -o $(BIN)/pubkey.test ./gpukern/cuda/pubkey
-	cd gpukern/cuda/pubkey && for tool in memcheck initcheck; do \
-		MILLRACE_MUST_GPU=1 compute-sanitizer --tool $$tool --error-exitcode 1 ../../../$(BIN)/pubkey.test -test.timeout 15m \
-			-test.run 'NoSecretStays/gpu' || exit 1; \
-	done
+	$(call sanitize,gpukern/cuda,$(SANITIZED),memcheck racecheck)
+	$(call sanitize,gpukern/cuda/pubkey,$(SANITIZED_PUBKEY),memcheck initcheck)
+	$(call sanitize,gpukern/cuda/symmetric,$(SANITIZED_SYMMETRIC),memcheck racecheck)
 
 # Kernels are PTX for sm_80 and later; the driver translates them for the GPU that it finds. NAME.sm_90.cu
 # is built for sm_90 alone. Files that no .cu includes directly (.cuh, .h) are parts of all.
 KERNELS    := $(patsubst gpukern/cuda/%.cu,gpukern/cuda/ptx/%.ptx,$(wildcard gpukern/cuda/*.cu)) \
-	$(patsubst gpukern/cuda/pubkey/%.cu,gpukern/cuda/pubkey/ptx/%.ptx,$(wildcard gpukern/cuda/pubkey/*.cu))
+	$(patsubst gpukern/cuda/pubkey/%.cu,gpukern/cuda/pubkey/ptx/%.ptx,$(wildcard gpukern/cuda/pubkey/*.cu)) \
+	$(patsubst gpukern/cuda/symmetric/%.cu,gpukern/cuda/symmetric/ptx/%.ptx,$(wildcard gpukern/cuda/symmetric/*.cu))
 CUDA_FLAGS := -x cuda --cuda-device-only -nocudainc -nocudalib -ffreestanding -O3 -Wall -Wextra -Werror -S
 
 # The kernels that only tests load are no part of the binary.
@@ -55,6 +56,10 @@ gpukern/cuda/ptx/%.ptx: gpukern/cuda/%.cu FORCE
 	clang-19 $(CUDA_FLAGS) --cuda-gpu-arch=sm_80 --cuda-feature=+ptx70 $< -o $@
 
 gpukern/cuda/pubkey/ptx/%.ptx: gpukern/cuda/pubkey/%.cu FORCE
+	@mkdir -p $(@D)
+	clang-19 $(CUDA_FLAGS) --cuda-gpu-arch=sm_80 --cuda-feature=+ptx70 $< -o $@
+
+gpukern/cuda/symmetric/ptx/%.ptx: gpukern/cuda/symmetric/%.cu FORCE
 	@mkdir -p $(@D)
 	clang-19 $(CUDA_FLAGS) --cuda-gpu-arch=sm_80 --cuda-feature=+ptx70 $< -o $@
 
@@ -87,7 +92,7 @@ ptxas: .deps/ptxas/done ## bring NVIDIA's assembler into .deps, to check the PTX
 NVDISASM_WHEEL := nvidia-cuda-nvdisasm==13.5.37
 
 sass: ptxas nvdisasm ## read the machine code of the public-key kernels: no branch and no address may depend on a secret
-	$(GO) test -count=1 -v -run 'MachineCodeHidesSecrets|LeaksAreSeen' ./gpukern/cuda/pubkey
+	$(GO) test -count=1 -v -run 'MachineCodeHidesSecrets|LeaksAreSeen' ./gpukern/cuda/pubkey ./gpukern/cuda/symmetric ./internal/testkit/sass
 
 nvdisasm: .deps/nvdisasm/done ## bring NVIDIA's disassembler into .deps, to check the kernels' machine code
 

@@ -61,6 +61,7 @@ gpukern/cuda/dl   :
 gpukern/cuda/loader: gpukern/cuda/dl
 gpukern/cuda      : packet gpukern gpukern/cuda/dl gpukern/flow gpukern/image gpukern/literal gpukern/sketch
 gpukern/cuda/pubkey : gpukern/cuda gpukern/sign gpukern/x25519
+gpukern/cuda/symmetric : gpukern/cuda gpukern/aead gpukern/digest
 gpukern/choose    : packet wire ring gpukern gpukern/cuda
 internal/kernref  : packet wire gpukern gpukern/* internal/litref
 filter            : packet wire clock gpukern/acl gpukern/literal gpukern/lpm gpukern/tuple internal/excerpt internal/suggest
@@ -178,6 +179,7 @@ internal/testkit/interop/programs:
 internal/testkit/memtransport: clock l7/transport
 internal/testkit/netsim: packet wire clock pmd ip tcp
 internal/testkit/onenode:
+internal/testkit/sass: internal/testkit/checkout
 internal/testkit/script: wire clock ip tcp
 internal/testkit/shimtest:
 internal/testkit/stackpair: gpukern pmd ring socket stack

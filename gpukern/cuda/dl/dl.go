@@ -11,7 +11,7 @@ var ErrNoLoader = errors.New("the program is linked without a loader of shared l
 // MostArgs is the number of arguments that a call may have.
 const MostArgs = 15
 
-// Loader is what loads libraries.
+// Loader loads libraries.
 type Loader struct {
 	Open func(path string) (handle uintptr, err error)
 	// Find finds a function in a library, or with handle 0 in those that the process has loaded.

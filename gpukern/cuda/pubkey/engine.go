@@ -14,7 +14,7 @@ import (
 //go:embed ptx/*.ptx
 var images embed.FS
 
-// Config says what an Engine may use.
+// Config limits an Engine.
 type Config struct {
 	// Device is the GPU. The engine loads its kernels there. nil does everything on the CPU.
 	Device *cuda.Device
@@ -27,7 +27,7 @@ type Config struct {
 	// kind of operation, which depends on the number of cores.
 	Least int
 
-	// Patience is how long a launch may take before its device counts as lost; 0 is 10 s.
+	// Patience bounds a launch: its device counts as lost after that. 0 is 10 s.
 	Patience time.Duration
 }
 

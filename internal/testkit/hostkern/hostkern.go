@@ -88,7 +88,8 @@ func sources(files []string) ([]string, error) {
 		packets, err := filepath.Glob(filepath.Join(Sources(), "*.cu"))
 		keys, err2 := filepath.Glob(filepath.Join(Sources(), "pubkey", "*.cu"))
 		kernels := slices.DeleteFunc(packets, func(file string) bool { return strings.Contains(filepath.Base(file), ".sm_") })
-		return append(kernels, keys...), errors.Join(err, err2)
+		symmetric, err3 := filepath.Glob(filepath.Join(Sources(), "symmetric", "*.cu"))
+		return slices.Concat(kernels, keys, symmetric), errors.Join(err, err2, err3)
 	}
 	var paths []string
 	for _, f := range files {

@@ -1,4 +1,6 @@
-package pubkey
+// Package sass follows secrets through the machine code of kernels, as NVIDIA's disassembler prints it: what is read from memory counts
+// as secret, but for 64-bit words that are read with the scope of the system. Tests of packages with kernels use it.
+package sass
 
 import (
 	"fmt"
@@ -7,8 +9,6 @@ import (
 	"strconv"
 	"strings"
 )
-
-// This file follows what the machine code of a kernel reads from memory through registers and predicates.
 
 // Places where a value can be: R, UR, P, UP.
 const (
@@ -42,11 +42,70 @@ func (t *taint) add(o taint) (changed bool) {
 	return changed
 }
 
+// state is what the analysis knows before an instruction.
+type state struct {
+	taint
+	// clean has for places with a taint the condition of which they have none: they were written under a predicate, as an address is
+	// that is used under it alone. 0 is no condition.
+	clean [allState]condition
+}
+
+// condition is a predicate with its sign: 1 + its number, or the negative of that.
+type condition int16
+
+// dirty reports whether a place may hold what came from memory where an instruction with that guard uses it.
+func (s *state) dirty(i int, guard condition) bool {
+	return s.has(i) && (guard == 0 || s.clean[i] != guard)
+}
+
+// dirtyAny is dirty for any of several places.
+func (s *state) dirtyAny(all []int, guard condition) bool {
+	return slices.ContainsFunc(all, func(i int) bool { return s.dirty(i, guard) })
+}
+
+// write notes that an instruction with that guard writes a place.
+func (s *state) write(i int, guard condition, dirty, guardDirty bool) {
+	if guard == 0 {
+		s.set(i, dirty)
+		s.clean[i] = 0
+	} else { // it may keep what it had
+		switch {
+		case dirty || guardDirty:
+			s.clean[i] = 0
+		case s.has(i):
+			s.clean[i] = guard
+		}
+		s.set(i, s.has(i) || dirty || guardDirty)
+	}
+	if i >= preds { // conditions on it say nothing any more
+		for r, c := range s.clean {
+			if c == condition(1+i-preds) || c == -condition(1+i-preds) {
+				s.clean[r] = 0
+			}
+		}
+	}
+}
+
+// join adds what is known on another way to the same instruction, and reports whether that changed s.
+func (s *state) join(o *state) (changed bool) {
+	for i := range s.clean {
+		switch {
+		case !o.has(i) || s.has(i) && s.clean[i] == o.clean[i]:
+		case !s.has(i):
+			s.clean[i] = o.clean[i] // it gets the taint below
+		case s.clean[i] != 0:
+			s.clean[i], changed = 0, true
+		}
+	}
+	return s.add(o.taint) || changed
+}
+
 // op is an instruction.
 type op struct {
 	text    string
 	name    string // with its modifiers
-	guard   []int  // the predicate in front
+	guard   []int  // the predicate in front,
+	when    condition
 	to      []int
 	from    []int
 	address []int
@@ -56,12 +115,13 @@ type op struct {
 	label   string // where it goes
 }
 
-// program is a kernel with its functions.
-type program struct {
+// Program is a kernel with its functions.
+type Program struct {
 	ops    []op
 	labels map[string]int
 	starts []int // of functions; the kernel is the first
 	owner  []int // the function of each instruction
+	copies int   // where those of functions begin; 0: there are none
 }
 
 var (
@@ -79,13 +139,13 @@ var (
 	loads   = []string{"LD", "LDG", "LDL", "LDS"}
 	stores  = []string{"ST", "STG", "STL", "STS"}
 	jumps   = []string{"BRA", "CALL", "RET", "EXIT", "BREAK"}
-	control = []string{"BSSY", "BSYNC", "NOP", "YIELD", "WARPSYNC", "BMOV"}
+	control = []string{"BSSY", "BSYNC", "NOP", "YIELD", "WARPSYNC", "BMOV", "ENDCOLLECTIVE", "MEMBAR", "ERRBAR", "CGAERRBAR", "CCTL"}
 	clean   = []string{"S2R", "S2UR", "CS2R"}
 	// Instructions that read and write registers and predicates, and take the same time for all values.
 	plain = []string{
 		"IADD3", "UIADD3", "VIADD", "IMAD", "UIMAD", "IABS", "LEA", "ULEA", "LOP3", "ULOP3", "PLOP3", "UPLOP3", "SHF", "USHF", "SEL", "USEL",
 		"MOV", "UMOV", "R2UR", "ISETP", "UISETP", "PRMT", "UPRMT", "SGXT", "USGXT", "VIMNMX", "IMNMX", "VIADDMNMX", "P2R", "HFMA2", "FLO", "UFLO",
-		"I2F", "F2I", "MUFU", "LDC", "ULDC", "POPC", "UP2UR", "FSEL", "FMUL", "I2FP", "ULDC", "BMSK",
+		"I2F", "F2I", "MUFU", "LDC", "ULDC", "POPC", "UP2UR", "FSEL", "FMUL", "I2FP", "ULDC", "BMSK", "SHFL", "VOTE", "VOTEU",
 	}
 )
 
@@ -122,6 +182,11 @@ func isPredicate(s string) bool {
 // parseOp reads an instruction.
 func parseOp(guard, name, rest string) (op, error) {
 	o := op{text: strings.TrimSpace(guard + " " + name + " " + rest), name: name, guard: places(guard)}
+	if len(o.guard) > 0 {
+		if o.when = condition(1 + o.guard[0] - preds); strings.HasPrefix(guard, "!") {
+			o.when = -o.when
+		}
+	}
 	base, _, _ := strings.Cut(name, ".")
 	if m := target.FindStringSubmatch(rest); m != nil {
 		o.label = m[1]
@@ -141,12 +206,18 @@ func parseOp(guard, name, rest string) (op, error) {
 		o.memory, o.address = true, places(strings.Join(bracket.FindAllString(rest, -1), " "))
 	case slices.Contains(loads, base), slices.Contains(clean, base), slices.Contains(plain, base):
 		o.memory = slices.Contains(loads, base)
-		o.load = o.memory && (!strings.Contains(name, ".64") || !strings.HasSuffix(name, "STRONG.SYS"))
+		o.load = o.memory && !public(name)
 		o.operands(base, operands)
 	default:
 		return o, fmt.Errorf("unknown instruction %s", o.text)
 	}
 	return o, nil
+}
+
+// public reports whether a load is of what everybody may know: of 64 bits with the scope of the system, of which ptxas loads 32 where the
+// others are not used. Bytes and quads are not.
+func public(name string) bool {
+	return strings.HasSuffix(name, "STRONG.SYS") && !strings.Contains(name, ".U8") && !strings.Contains(name, ".128")
 }
 
 // operands sorts the operands of an instruction that writes registers: first what it writes. Predicates that are written
@@ -166,7 +237,7 @@ func (o *op) operands(base string, all []string) {
 		}
 	}
 	switch base {
-	case "ISETP", "UISETP", "PLOP3", "UPLOP3":
+	case "ISETP", "UISETP", "PLOP3", "UPLOP3", "VOTE", "VOTEU": // of a vote a register and a predicate
 		to(2)
 	default:
 		if isPredicate(all[0]) { // LOP3 P0, R1, ...
@@ -182,8 +253,11 @@ func (o *op) operands(base string, all []string) {
 	for _, s := range all[i:] {
 		o.address = append(o.address, places(strings.Join(bracket.FindAllString(s, -1), " "))...)
 		if s == "PR" {
+			mask, err := strconv.ParseUint(all[len(all)-1], 0, 8) // P2R R1, PR, RZ, 0x10
 			for p := range 8 {
-				o.from = append(o.from, preds+p)
+				if err != nil || mask>>p&1 != 0 {
+					o.from = append(o.from, preds+p)
+				}
 			}
 		}
 		own := places(bracket.ReplaceAllString(s, ""))
@@ -197,13 +271,13 @@ func (o *op) operands(base string, all []string) {
 	}
 }
 
-// parseSASS reads what nvdisasm -c prints: kernels by name.
-func parseSASS(text string) (map[string]*program, error) {
-	all := map[string]*program{}
-	var p *program
+// Parse reads what nvdisasm -c prints: kernels by name.
+func Parse(text string) (map[string]*Program, error) {
+	all := map[string]*Program{}
+	var p *Program
 	for line := range strings.Lines(text) {
 		if m := section.FindStringSubmatch(line); m != nil {
-			p = &program{labels: map[string]int{}, starts: []int{0}}
+			p = &Program{labels: map[string]int{}, starts: []int{0}}
 			all[m[1]] = p
 			continue
 		}
@@ -225,11 +299,59 @@ func parseSASS(text string) (map[string]*program, error) {
 			p.ops, p.owner = append(p.ops, o), append(p.owner, len(p.starts)-1)
 		}
 	}
+	for _, p := range all {
+		p.inline()
+	}
 	return all, nil
 }
 
+// collective is in the names of functions of ptxas that do shuffles and votes of lanes which have come on several ways. They pass secrets of
+// one caller and public words of another.
+const collective = "__cuda_sm"
+
+// inline gives each call of such a function a copy of its own, behind all others, which goes back to where it was called.
+func (p *Program) inline() {
+	names := map[int][]string{} // of labels by place
+	for name, at := range p.labels {
+		names[at] = append(names[at], name)
+	}
+	for i := range len(p.ops) {
+		call := &p.ops[i]
+		if !strings.HasPrefix(call.name, "CALL") || !strings.Contains(call.label, collective) {
+			continue
+		}
+		f := p.owner[p.labels[call.label]]
+		from, to := p.starts[f], len(p.ops)
+		if f+1 < len(p.starts) {
+			to = p.starts[f+1]
+		} else if p.copies > 0 {
+			to = p.copies
+		}
+		if p.copies == 0 {
+			p.copies = len(p.ops)
+		}
+		suffix := fmt.Sprintf(" for %d", i)
+		for j := from; j < to; j++ {
+			for _, name := range names[j] {
+				p.labels[name+suffix] = len(p.ops)
+			}
+			o := p.ops[j]
+			switch base, _, _ := strings.Cut(o.name, "."); {
+			case base == "RET":
+				o.name, o.label, o.from = "BRA", "back"+suffix, nil
+			case o.label != "":
+				o.label += suffix
+			}
+			p.ops, p.owner = append(p.ops, o), append(p.owner, p.owner[i])
+		}
+		p.labels["back"+suffix] = i + 1
+		call = &p.ops[i] // it has moved
+		call.name, call.label, call.from = "BRA", call.label+suffix, nil
+	}
+}
+
 // written returns the places that each function may write, by itself and by functions that it calls.
-func (p *program) written() []taint {
+func (p *Program) written() []taint {
 	all := make([]taint, len(p.starts))
 	for changed := true; changed; {
 		changed = false
@@ -250,8 +372,8 @@ func (p *program) written() []taint {
 
 // flow is the state of the analysis: what is tainted before each instruction that can be reached, and where functions end.
 type flow struct {
-	p       *program
-	before  []taint
+	p       *Program
+	before  []state
 	reached []bool
 	exits   []taint
 	returns []bool
@@ -259,10 +381,10 @@ type flow struct {
 	changed bool
 }
 
-// leaks returns the instructions by which somebody who watches time and addresses learns what was read.
-func (p *program) leaks() (found []string) {
+// Leaks returns the instructions by which somebody who watches time and addresses learns what was read.
+func (p *Program) Leaks() (found []string) {
 	f := &flow{
-		p: p, before: make([]taint, len(p.ops)), reached: make([]bool, len(p.ops)),
+		p: p, before: make([]state, len(p.ops)), reached: make([]bool, len(p.ops)),
 		exits: make([]taint, len(p.starts)), returns: make([]bool, len(p.starts)), written: p.written(),
 	}
 	f.reached[0] = true
@@ -278,9 +400,9 @@ func (p *program) leaks() (found []string) {
 		o, t := &p.ops[i], &f.before[i]
 		switch {
 		case !f.reached[i]:
-		case o.jump && (t.any(o.guard) || t.any(o.from)):
+		case o.jump && (t.any(o.guard) || t.dirtyAny(o.from, o.when)):
 			found = append(found, "a branch depends on what was read: "+o.text)
-		case t.any(o.address):
+		case t.dirtyAny(o.address, o.when):
 			found = append(found, "an address depends on what was read: "+o.text)
 		case o.memory && t.any(o.guard):
 			found = append(found, "an access depends on what was read: "+o.text)
@@ -290,27 +412,25 @@ func (p *program) leaks() (found []string) {
 }
 
 // reach has instruction i begin with t, or with what it had and t.
-func (f *flow) reach(i int, t taint) {
+func (f *flow) reach(i int, t *state) {
 	if i >= len(f.p.ops) {
 		return
 	}
 	if !f.reached[i] {
 		f.reached[i], f.changed = true, true
+		f.before[i] = *t
+		return
 	}
-	f.changed = f.before[i].add(t) || f.changed
+	f.changed = f.before[i].join(t) || f.changed
 }
 
 // step follows an instruction.
 func (f *flow) step(i int) {
-	o, t := &f.p.ops[i], f.before[i]
-	after := t
-	dirty := o.load || t.any(o.from)
+	o, t := &f.p.ops[i], &f.before[i]
+	after := *t
+	dirty, guardDirty := o.load || t.dirtyAny(o.from, o.when), t.any(o.guard)
 	for _, to := range o.to {
-		v := dirty
-		if len(o.guard) > 0 { // it may keep what it had
-			v = v || t.has(to) || t.any(o.guard)
-		}
-		after.set(to, v)
+		after.write(to, o.when, dirty, guardDirty)
 	}
 	function := f.p.owner[i]
 	base, _, _ := strings.Cut(o.name, ".")
@@ -319,27 +439,29 @@ func (f *flow) step(i int) {
 	}
 	switch base {
 	case "BRA":
-		f.reach(f.p.labels[o.label], after)
-		if len(o.guard) > 0 || len(o.from) > 0 {
-			f.reach(i+1, after)
+		f.reach(f.p.labels[o.label], &after)
+		lanes := strings.Contains(o.name, ".CONV") || strings.Contains(o.name, ".DIV") // it depends on which have come
+		if lanes || len(o.guard) > 0 || len(o.from) > 0 {
+			f.reach(i+1, &after)
 		}
 	case "EXIT":
 		if len(o.guard) > 0 {
-			f.reach(i+1, after)
+			f.reach(i+1, &after)
 		}
 	case "RET":
-		f.changed = f.exits[function].add(after) || !f.returns[function] || f.changed
+		f.changed = f.exits[function].add(after.taint) || !f.returns[function] || f.changed
 		f.returns[function] = true
 	case "CALL":
 		called := f.p.owner[f.p.labels[o.label]]
-		f.reach(f.p.labels[o.label], after)
+		f.reach(f.p.labels[o.label], &after)
 		if f.returns[called] {
-			for k := range after {
-				after[k] = after[k]&^f.written[called][k] | f.exits[called][k]&f.written[called][k]
+			for k := range after.taint {
+				after.taint[k] = after.taint[k]&^f.written[called][k] | f.exits[called][k]&f.written[called][k]
 			}
-			f.reach(i+1, after)
+			after.clean = [allState]condition{} // the function may have written predicates
+			f.reach(i+1, &after)
 		}
 	default:
-		f.reach(i+1, after)
+		f.reach(i+1, &after)
 	}
 }
