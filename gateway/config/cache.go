@@ -56,7 +56,10 @@ const (
 // cachePlace is where the parts of a cache stand.
 type cachePlace struct{ node, name, object *yaml.Node }
 
-func (d *l7Decoder) caches(n *yaml.Node, c *Config) {
+// cacheDecoder reads the keys of caches.
+type cacheDecoder struct{ *l7Decoder }
+
+func (d cacheDecoder) caches(n *yaml.Node, c *Config) {
 	d.List(n, "caches", maxCaches, func(n *yaml.Node) {
 		k, at := newCache(), cachePlace{node: n}
 		d.Mapping(n, "a cache",
@@ -78,7 +81,7 @@ func (d *l7Decoder) caches(n *yaml.Node, c *Config) {
 	})
 }
 
-func (d *l7Decoder) ruleCache(n *yaml.Node, k *RuleCache, at *rulePlace) {
+func (d cacheDecoder) ruleCache(n *yaml.Node, k *RuleCache, at *rulePlace) {
 	at.cache = n
 	d.Mapping(n, "cache",
 		strictyaml.Required("name", func(n *yaml.Node) { at.cacheName = n; d.Text(n, "name", &k.Name) }),

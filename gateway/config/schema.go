@@ -44,7 +44,7 @@ func (d *decoder) config(n *yaml.Node, c *Config) {
 		strictyaml.Optional("network", func(n *yaml.Node) { l7.network(n, &c.Network) }),
 		strictyaml.Optional("access_log", func(n *yaml.Node) { l7.accessLog(n, &c.AccessLog) }),
 		strictyaml.Optional("rate_limits", func(n *yaml.Node) { guardDecoder{l7}.rateLimits(n, c) }),
-		strictyaml.Optional("caches", func(n *yaml.Node) { l7.caches(n, c) }),
+		strictyaml.Optional("caches", func(n *yaml.Node) { cacheDecoder{l7}.caches(n, c) }),
 		strictyaml.Optional("listeners", func(n *yaml.Node) { l7.listeners(n, c) }),
 		strictyaml.Optional("routes", func(n *yaml.Node) { l7.routes(n, c) }),
 		strictyaml.Optional("tls_routes", func(n *yaml.Node) { l7.streamRoutes(n, "tls_routes", &c.TLSRoutes, &d.places.tlsRoutes) }),

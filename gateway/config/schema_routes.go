@@ -95,7 +95,7 @@ func (d *l7Decoder) rules(n *yaml.Node, r *Route, at *routePlace) {
 			strictyaml.Optional("filters", func(n *yaml.Node) { d.filters(n, &u, &p) }),
 			strictyaml.Optional("backend_refs", func(n *yaml.Node) { u.BackendRefs, p.refs = d.backendRefs(n) }),
 			strictyaml.Optional("static", func(n *yaml.Node) { p.static = n; u.Static = newStatic(); d.static(n, u.Static, &p) }),
-			strictyaml.Optional("cache", func(n *yaml.Node) { u.Cache = newRuleCache(); d.ruleCache(n, u.Cache, &p) }),
+			strictyaml.Optional("cache", func(n *yaml.Node) { u.Cache = newRuleCache(); cacheDecoder{d}.ruleCache(n, u.Cache, &p) }),
 			strictyaml.Optional("timeouts", func(n *yaml.Node) {
 				p.timeouts = n
 				t := &u.Timeouts
