@@ -60,6 +60,9 @@ const benchKernExamples = `  millrace bench kern --quick
   millrace bench kern --engine cuda --json >kern.json
   millrace bench kern --plot plots`
 
+// drawCharts draws a report into a folder. It is nil in the static program: fonts are 8 MB.
+var drawCharts func(rep *kernbench.Report, dir string) error
+
 func newBench(c *console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench",
@@ -145,6 +148,9 @@ func runBenchKern(ctx context.Context, c *console, f *benchFlags) error {
 	if err := cfg.Check(); err != nil {
 		return coded{err, errUsage}
 	}
+	if f.plot != "" && drawCharts == nil {
+		return coded{errors.New("this program draws no charts: the one with GPUs does (`make build-cuda`)"), errUsage}
+	}
 	if f.plot != "" {
 		if err := os.MkdirAll(f.plot, 0o755); err != nil {
 			return fmt.Errorf("plots: %w", err)
@@ -160,7 +166,7 @@ func runBenchKern(ctx context.Context, c *console, f *benchFlags) error {
 		showKern(c, rep)
 	}
 	if f.plot != "" {
-		err = errors.Join(err, rep.Plot(f.plot))
+		err = errors.Join(err, drawCharts(rep, f.plot))
 	}
 	for _, s := range rep.Failed() {
 		c.complain(errors.New(s))

@@ -2,7 +2,6 @@ package cuda
 
 import (
 	"bytes"
-	"embed"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -13,10 +12,9 @@ import (
 	"strings"
 	"time"
 	"unsafe"
-)
 
-//go:embed ptx/*.ptx
-var images embed.FS
+	"github.com/millrace/millrace/gpukern/cuda/dl"
+)
 
 // ModuleInfo describes a module that a device has loaded.
 type ModuleInfo struct {
@@ -62,17 +60,17 @@ func cudaFor(major, minor int) int {
 
 // forms returns every form of images by module name, the later targets first.
 func forms(images fs.FS) (map[string][]form, error) {
-	files, err := fs.ReadDir(images, "ptx")
+	files, err := fs.Glob(images, "*.ptx")
 	if err != nil {
 		return nil, err
 	}
 	all := map[string][]form{}
 	for _, file := range files {
-		text, err := fs.ReadFile(images, "ptx/"+file.Name())
+		text, err := fs.ReadFile(images, file)
 		if err != nil {
 			return nil, err
 		}
-		f, err := formOf(file.Name(), text)
+		f, err := formOf(file, text)
 		if err != nil {
 			return nil, err
 		}
@@ -114,12 +112,12 @@ func choose(fs []form, capability, version int) (f form, why string, err error) 
 // loadModules loads every module and finds every kernel, so that nothing is left to load while a
 // persistent kernel runs. For the owner.
 func (d *Device) loadModules() error {
-	loaded, err := d.loadImages(images)
+	loaded, err := d.loadImages(dl.Kernels("cuda"))
 	d.info.Modules = loaded
 	return err
 }
 
-// loadImages loads every module of the folder ptx of images. For the owner.
+// loadImages loads every module of images. For the owner.
 func (d *Device) loadImages(images fs.FS) (loaded []ModuleInfo, err error) {
 	all, err := forms(images)
 	if err != nil {
@@ -139,7 +137,7 @@ func (d *Device) loadImages(images fs.FS) (loaded []ModuleInfo, err error) {
 	return loaded, nil
 }
 
-// Load loads the modules in the folder ptx of images, besides those of this package: kernels that few programs need
+// Load loads the modules of images, besides those of this package: kernels that few programs need
 // and whose translation takes a driver seconds. No persistent kernel may run, as the driver may wait for it.
 func (d *Device) Load(images fs.FS) (loaded []ModuleInfo, err error) {
 	err = d.do(func() (err error) {

@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/millrace/millrace/gpukern/cuda/ptx"
 )
 
 func TestChooseTakesTheLatestFormThatRuns(t *testing.T) {
@@ -132,7 +134,7 @@ func TestNothingGoesByTheNonCoherentCache(t *testing.T) {
 
 func TestModulesAreToldWithTheirForms(t *testing.T) {
 	devices(t, func(t *testing.T, d *Device) {
-		all, err := forms(images)
+		all, err := forms(ptx.Files)
 		if err != nil {
 			t.Fatal(err)
 		}

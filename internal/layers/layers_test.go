@@ -58,10 +58,13 @@ gpukern/sketch    : packet ring gpukern/image gpukern/tuple internal/random
 gpukern/literal   : gpukern/image
 gpukern           : packet wire gpukern/acl gpukern/flow gpukern/image gpukern/literal gpukern/lpm gpukern/sketch gpukern/tuple
 gpukern/cuda/dl   :
-gpukern/cuda/loader: gpukern/cuda/dl
+gpukern/cuda/ptx  :
+gpukern/cuda/pubkey/ptx:
+gpukern/cuda/symmetric/ptx:
+gpukern/cuda/loader: gpukern/cuda/dl gpukern/cuda/ptx gpukern/cuda/pubkey/ptx gpukern/cuda/symmetric/ptx
 gpukern/cuda      : packet gpukern gpukern/cuda/dl gpukern/flow gpukern/image gpukern/literal gpukern/sketch
-gpukern/cuda/pubkey : gpukern/cuda gpukern/sign gpukern/x25519
-gpukern/cuda/symmetric : gpukern/cuda gpukern/aead gpukern/digest
+gpukern/cuda/pubkey : gpukern/cuda gpukern/cuda/dl gpukern/sign gpukern/x25519
+gpukern/cuda/symmetric : gpukern/cuda gpukern/cuda/dl gpukern/aead gpukern/digest
 gpukern/choose    : packet wire ring gpukern gpukern/cuda
 internal/kernref  : packet wire gpukern gpukern/* internal/litref
 filter            : packet wire clock gpukern/acl gpukern/literal gpukern/lpm gpukern/tuple internal/excerpt internal/suggest
@@ -153,6 +156,7 @@ internal/app/rulefile: filter filter/inspect filter/signature
 internal/app/doctor: gpukern gpukern/aead gpukern/digest internal/rtnl
 internal/app/replay: packet wire clock ring capture pmd pmd/pcap gpukern gpukern/* filter filter/appid filter/inspect filter/signature stack internal/kernref
 internal/app/kernbench: packet wire ring capture gpukern gpukern/* internal/kernref
+internal/app/kernbench/chart: internal/app/kernbench
 internal/app/service:
 internal/app/stackd: shim wire clock packet gpukern gpukern/cuda metrics ip ip/dhcp tcp tcp/cc udp stack stack/host socket node pmd/device internal/app/service internal/strictyaml internal/controlsocket internal/rtnl internal/regfile
 deploy/sbom       :
@@ -231,7 +235,7 @@ github.com/quic-go/quic-go        : bench quic
 github.com/quic-go/qpack          : bench
 golang.org/x/sys                  : *
 github.com/ebitengine/purego      : gpukern/cuda internal/testkit/hostkern
-gonum.org/v1/plot                 : internal/app/kernbench
+gonum.org/v1/plot                 : internal/app/kernbench/chart
 golang.org/x/crypto               : l7/auth tls gpukern/aead gpukern/digest bench
 golang.org/x/net                  : socket quic shim/notify gateway/resolve internal/testkit/testdns internal/testkit/evasions
 golang.org/x/term                 : cmd/millrace

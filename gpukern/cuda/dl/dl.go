@@ -3,7 +3,10 @@
 // musl, or in an image with nothing else. Programs without it are static.
 package dl
 
-import "errors"
+import (
+	"errors"
+	"io/fs"
+)
 
 // ErrNoLoader reports that the program is linked without a loader.
 var ErrNoLoader = errors.New("the program is linked without a loader of shared libraries")
@@ -25,6 +28,15 @@ var loader *Loader
 
 // Register makes l the loader of the program. Only init functions may call it.
 func Register(l Loader) { loader = &l }
+
+// kernels are those that the loader brings, by the names of their packages. Programs without a loader do without them.
+var kernels = map[string]fs.FS{}
+
+// RegisterKernels makes files, PTX, the kernels of a package. Only init functions may call it.
+func RegisterKernels(name string, files fs.FS) { kernels[name] = files }
+
+// Kernels returns the kernels of a package; nil without a loader.
+func Kernels(name string) fs.FS { return kernels[name] }
 
 // Linked reports whether the program has a loader.
 func Linked() bool { return loader != nil }

@@ -1,4 +1,4 @@
-// Package loader links a program with what loads NVIDIA's driver, so that its engines can use a GPU:
+// Package loader links a program with what loads NVIDIA's driver, and with the kernels, so that its engines can use a GPU:
 //
 //	import _ "github.com/millrace/millrace/gpukern/cuda/loader"
 //
@@ -10,9 +10,15 @@ import (
 	"github.com/ebitengine/purego"
 
 	"github.com/millrace/millrace/gpukern/cuda/dl"
+	"github.com/millrace/millrace/gpukern/cuda/ptx"
+	pubkey "github.com/millrace/millrace/gpukern/cuda/pubkey/ptx"
+	symmetric "github.com/millrace/millrace/gpukern/cuda/symmetric/ptx"
 )
 
 func init() {
+	dl.RegisterKernels("cuda", ptx.Files)
+	dl.RegisterKernels("pubkey", pubkey.Files)
+	dl.RegisterKernels("symmetric", symmetric.Files)
 	dl.Register(dl.Loader{
 		Open: func(path string) (uintptr, error) { return purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_LOCAL) },
 		Find: func(handle uintptr, name string) (uintptr, error) {

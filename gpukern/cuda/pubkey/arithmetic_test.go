@@ -95,7 +95,7 @@ func edge(r *rand.Rand, limit *big.Int, words int) *big.Int {
 // TestArithmeticIsThatOfBig compares the arithmetic with math/big, at operands at which carries run far.
 func TestArithmeticIsThatOfBig(t *testing.T) {
 	devices(t, 192, 20000, func(t *testing.T, b *bed, n int) {
-		if _, err := b.dev.Load(os.DirFS("testdata")); err != nil {
+		if _, err := b.dev.Load(os.DirFS("testdata/ptx")); err != nil {
 			t.Fatal(err)
 		}
 		for code, o := range operations() {

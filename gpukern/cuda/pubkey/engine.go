@@ -1,7 +1,6 @@
 package pubkey
 
 import (
-	"embed"
 	"errors"
 	"runtime"
 	"sync"
@@ -9,10 +8,8 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/gpukern/cuda"
+	"github.com/millrace/millrace/gpukern/cuda/dl"
 )
-
-//go:embed ptx/*.ptx
-var images embed.FS
 
 // Config limits an Engine.
 type Config struct {
@@ -71,7 +68,7 @@ func New(cfg Config) (*Engine, error) {
 		return e, nil
 	}
 	var err error
-	if e.modules, err = cfg.Device.Load(images); err != nil {
+	if e.modules, err = cfg.Device.Load(dl.Kernels("pubkey")); err != nil {
 		return nil, err
 	}
 	return e, nil

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	images "github.com/millrace/millrace/gpukern/cuda/pubkey/ptx"
 )
 
 // TestEveryKernelIsCompiled compares the kernels of the sources with those of the PTX that is embedded.
@@ -19,7 +21,7 @@ func TestEveryKernelIsCompiled(t *testing.T) {
 	}
 	for _, file := range files {
 		cu, err := os.ReadFile(file)
-		ptx, err2 := images.ReadFile("ptx/" + strings.TrimSuffix(file, ".cu") + ".ptx")
+		ptx, err2 := images.Files.ReadFile(strings.TrimSuffix(file, ".cu") + ".ptx")
 		if err != nil || err2 != nil {
 			t.Errorf("%s: %v, %v", file, err, err2)
 			continue
@@ -42,7 +44,7 @@ func TestParametersAreThoseOfTheKernels(t *testing.T) {
 		"x25519": x25519Params{}, // of ed25519_sign each kernel has its own
 		"ecdsa":  ecdsaParams{}, "rsa": rsaParams{}, "ed25519": ed25519Params{}, "mlkem": mlkemParams{},
 	} {
-		ptx, err := images.ReadFile("ptx/" + file + ".ptx")
+		ptx, err := images.Files.ReadFile(file + ".ptx")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,7 +1,6 @@
 package symmetric
 
 import (
-	"embed"
 	"errors"
 	"runtime"
 	"sync"
@@ -10,11 +9,9 @@ import (
 
 	"github.com/millrace/millrace/gpukern/aead"
 	"github.com/millrace/millrace/gpukern/cuda"
+	"github.com/millrace/millrace/gpukern/cuda/dl"
 	"github.com/millrace/millrace/gpukern/digest"
 )
-
-//go:embed ptx/*.ptx
-var images embed.FS
 
 // Config limits an Engine.
 type Config struct {
@@ -101,7 +98,7 @@ func New(cfg Config) (*Engine, error) {
 		return e, nil
 	}
 	var err error
-	if e.modules, err = cfg.Device.Load(images); err != nil {
+	if e.modules, err = cfg.Device.Load(dl.Kernels("symmetric")); err != nil {
 		return nil, err
 	}
 	return e, nil

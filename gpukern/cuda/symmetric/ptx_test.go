@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"github.com/millrace/millrace/gpukern/aead"
+	images "github.com/millrace/millrace/gpukern/cuda/symmetric/ptx"
 	"github.com/millrace/millrace/gpukern/digest"
 )
 
@@ -25,7 +26,7 @@ func TestEveryKernelIsCompiled(t *testing.T) {
 	}
 	for _, file := range files {
 		cu, err := os.ReadFile(file)
-		ptx, err2 := images.ReadFile("ptx/" + strings.TrimSuffix(file, ".cu") + ".ptx")
+		ptx, err2 := images.Files.ReadFile(strings.TrimSuffix(file, ".cu") + ".ptx")
 		if err != nil || err2 != nil {
 			t.Errorf("%s: %v, %v", file, err, err2)
 			continue

@@ -100,7 +100,7 @@ func chooseOps(words []string) (ops []Op, keys []KeyOp, err error) {
 	if len(words) == 0 {
 		return Ops(), KeyOps(), nil
 	}
-	all := names()
+	all := Operations()
 	for _, w := range words {
 		if w != KeyGroup && !slices.ContainsFunc(all, func(name string) bool { return named(name, w) }) {
 			return nil, nil, fmt.Errorf("no operation %q; there are: %s", w, strings.Join(all, " "))
@@ -119,7 +119,8 @@ func chooseOps(words []string) (ops []Op, keys []KeyOp, err error) {
 	return ops, keys, nil
 }
 
-func names() (all []string) {
+// Operations returns the names of all operations, those of public keys last.
+func Operations() (all []string) {
 	for i := range catalogue {
 		all = append(all, catalogue[i].Name)
 	}

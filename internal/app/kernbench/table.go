@@ -7,6 +7,9 @@ import (
 	"strings"
 )
 
+// Column returns a path as tables and charts head it.
+func Column(path string) string { return columns[path] }
+
 // columns are the paths as the table heads them.
 var columns = map[string]string{
 	PathOne: "one core", PathAll: "all cores", PathRing: "GPU ring", PathHost: "GPU from host memory", PathResident: "GPU memory",

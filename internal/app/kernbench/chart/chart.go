@@ -1,4 +1,5 @@
-package kernbench
+// Package chart draws reports of kernbench as SVG. It is apart from them, since what draws brings fonts of 8 MB into a program.
+package chart
 
 import (
 	"bytes"
@@ -13,6 +14,8 @@ import (
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgsvg"
+
+	"github.com/millrace/millrace/internal/app/kernbench"
 )
 
 const (
@@ -22,22 +25,22 @@ const (
 
 // strokes are the colours of the paths: alike for the CPU's and for the GPU's.
 var strokes = map[string]color.Color{
-	PathOne:      color.RGBA{0x90, 0xb4, 0xdc, 0xff},
-	PathAll:      color.RGBA{0x1f, 0x4e, 0x8c, 0xff},
-	PathRing:     color.RGBA{0xf0, 0xa0, 0x50, 0xff},
-	PathHost:     color.RGBA{0xc8, 0x50, 0x14, 0xff},
-	PathResident: color.RGBA{0x50, 0x9b, 0x46, 0xff},
+	kernbench.PathOne:      color.RGBA{0x90, 0xb4, 0xdc, 0xff},
+	kernbench.PathAll:      color.RGBA{0x1f, 0x4e, 0x8c, 0xff},
+	kernbench.PathRing:     color.RGBA{0xf0, 0xa0, 0x50, 0xff},
+	kernbench.PathHost:     color.RGBA{0xc8, 0x50, 0x14, 0xff},
+	kernbench.PathResident: color.RGBA{0x50, 0x9b, 0x46, 0xff},
 }
 
-// Plot draws the report into SVG files of a folder that is there: of each operation OP-rate.svg, packets per
+// Draw draws a report into SVG files of a folder that is there: of each operation OP-rate.svg, packets per
 // second by size, and of those with latencies OP-latency.svg and OP-crossover.svg, time and packets per
 // second by the batch's size. The same report results in the same files.
-func (r *Report) Plot(dir string) error {
-	for _, name := range names() {
-		if err := r.plotRates(dir, name); err != nil {
+func Draw(r *kernbench.Report, dir string) error {
+	for _, name := range kernbench.Operations() {
+		if err := rates(r, dir, name); err != nil {
 			return fmt.Errorf("plots: %w", err)
 		}
-		if err := r.plotLatency(dir, name); err != nil {
+		if err := latency(r, dir, name); err != nil {
 			return fmt.Errorf("plots: %w", err)
 		}
 	}
@@ -96,7 +99,7 @@ func (c *chart) write(file string) error {
 	return os.WriteFile(file, b.Bytes(), 0o644)
 }
 
-func (r *Report) plotRates(dir, op string) error {
+func rates(r *kernbench.Report, dir, op string) error {
 	c := newChart(op+": rate by size", "size of packets, bytes", "packets per second")
 	var sizes []string
 	lines := map[string]plotter.XYs{}
@@ -110,8 +113,8 @@ func (r *Report) plotRates(dir, op string) error {
 		}
 		sizes = append(sizes, row.Size)
 	}
-	for _, p := range Paths() {
-		if err := c.line(p, columns[p], false, lines[p]); err != nil {
+	for _, p := range kernbench.Paths() {
+		if err := c.line(p, kernbench.Column(p), false, lines[p]); err != nil {
 			return err
 		}
 	}
@@ -122,13 +125,13 @@ func (r *Report) plotRates(dir, op string) error {
 	return c.write(filepath.Join(dir, op+"-rate.svg"))
 }
 
-func (r *Report) plotLatency(dir, op string) error {
+func latency(r *kernbench.Report, dir, op string) error {
 	times := newChart(op+": time of a batch", "packets of the batch", "microseconds")
 	rates := newChart(op+": where the GPU overtakes a core", "packets of the batch", "packets per second, one batch at a time")
 	for _, c := range []*chart{times, rates} {
 		c.X.Scale, c.X.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
 	}
-	for _, p := range Paths() {
+	for _, p := range kernbench.Paths() {
 		var p50, p99, rate plotter.XYs
 		for _, l := range r.Latency {
 			if l.Op != op || l.Path != p || l.N == 0 {
@@ -139,9 +142,9 @@ func (r *Report) plotLatency(dir, op string) error {
 			rate = append(rate, plotter.XY{X: x, Y: x / l.P50 * 1e6})
 		}
 		for _, err := range []error{
-			times.line(p, columns[p]+", p50", false, p50),
-			times.line(p, columns[p]+", p99", true, p99),
-			rates.line(p, columns[p], false, rate),
+			times.line(p, kernbench.Column(p)+", p50", false, p50),
+			times.line(p, kernbench.Column(p)+", p99", true, p99),
+			rates.line(p, kernbench.Column(p), false, rate),
 		} {
 			if err != nil {
 				return err
