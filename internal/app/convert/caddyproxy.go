@@ -340,7 +340,7 @@ func (b *caddySite) policy(p *pool, o *directive) {
 // transport translates how backends are spoken to.
 func (b *caddySite) transport(p *pool, o *directive) {
 	if o.arg(0) != "http" {
-		b.whole(o, Left, "the gateway does not speak FastCGI and the like", "put an HTTP server before the application")
+		b.whole(o, Left, "reverse_proxy speaks HTTP here", "write php_fastcgi for scripts")
 		p.backends = nil
 		return
 	}

@@ -28,6 +28,7 @@ type context struct {
 	named  map[string]*directive // matchers
 	within verdict
 	inside bool
+	files  *directive // file_server without a matcher, beside php_fastcgi
 }
 
 // The order in which Caddy sorts directives that answer; others are layers.
@@ -60,6 +61,13 @@ func (b *caddySite) collect(list []*directive, in context) (items []item) {
 	slices.SortStableFunc(answers, func(x, y *directive) int {
 		return cmp.Or(cmp.Compare(group(x.name), group(y.name)), cmp.Compare(specific(y), specific(x)))
 	})
+	c.files = nil
+	php := slices.ContainsFunc(answers, func(d *directive) bool { return d.name == "php_fastcgi" })
+	for _, d := range answers {
+		if cond, _ := b.matcher(&c, d); php && d.name == "file_server" && cond.known && len(cond.atoms) == 1 && onlyTLS(cond.atoms[0]) {
+			c.files = d
+		}
+	}
 	for _, d := range answers {
 		items = append(items, b.answer(&c, d)...)
 	}
@@ -237,14 +245,10 @@ func (b *caddySite) answer(c *context, d *directive) []item {
 		r = b.proxy(d, args)
 	case "file_server":
 		r = b.fileServer(c, d, args)
-	default: // php_fastcgi, metrics, acme_server
-		why, remedy := "the gateway does not speak FastCGI", "put an HTTP server before PHP, as FrankenPHP or RoadRunner"
-		if d.name != "php_fastcgi" {
-			why, remedy = "the gateway has metrics of its own, and no authority", "see metrics.listen"
-		}
-		b.whole(d, Left, why, remedy)
-		r = newRule(d.at)
-		r.note, r.fixed = "not translated, see the report", &fixed{status: 501}
+	case "php_fastcgi":
+		r = b.scripts(c, d, args)
+	default: // metrics, acme_server
+		b.whole(d, Left, "the gateway has metrics of its own, and no authority", "see metrics.listen")
 	}
 	if r == nil {
 		r = newRule(d.at)

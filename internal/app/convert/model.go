@@ -298,6 +298,7 @@ type pool struct {
 	header     int64
 	timeouts   times
 	connection int64 // limits.connections
+	fast       *fastCGI
 }
 
 func (p *pool) tcp() bool { return p.protocol == protoTCP }

@@ -288,6 +288,8 @@ func (n *nginx) constants(list []*directive) {
 			n.constants(d.block)
 		case len(d.args) == 2 && len(pieces(d.arg(1))) == 1 && strings.HasPrefix(d.arg(0), "$"):
 			n.l.ok(d.at, "")
+		case d.arg(1) == "$fastcgi_path_info":
+			n.l.ok(d.at, "") // PATH_INFO
 		default:
 			n.l.left(d.at, "rules have no variables of their own", "write rules for the cases")
 		}

@@ -171,7 +171,7 @@ func (s *site) responseFields(r *rule, sc *scope, text bool) {
 	if d := sc.last("expires"); d != nil {
 		s.expires(r, d)
 	}
-	for _, d := range sc.find("proxy_hide_header", "grpc_hide_header") {
+	for _, d := range sc.find("proxy_hide_header", "grpc_hide_header", "fastcgi_hide_header") {
 		if name := strings.ToLower(d.arg(0)); validField(name) && !slices.ContainsFunc(r.response.add, func(h header) bool { return h.name == name }) {
 			r.response.without(name)
 			led.ok(d.at, "ResponseHeaderModifier.remove")

@@ -95,8 +95,10 @@ func (s *site) staticKeys(l *loc, r *rule) {
 			case strings.ContainsAny(name, "/$\x00") || name == "." || name == ".." || name == "" || !printable(name):
 				led.changed(d.at, "static.index", shorten(name)+" is left out: it is no name of a file")
 				continue
+			case s.indexOf(l, name) != nil, strings.HasSuffix(name, ".php") && !l.folders():
+				continue // a script: indexScript and tryScript
 			case strings.HasSuffix(name, ".php"):
-				led.changed(d.at, "static.index", name+" is left out: the gateway does not speak FastCGI")
+				led.changed(d.at, "static.index", name+" is left out: no location runs it")
 				continue
 			}
 			if !slices.Contains(r.static.index, name) && len(r.static.index) < 16 {
@@ -136,6 +138,8 @@ func (s *site) try(l *loc, d *directive, r *rule) *rule {
 	paths, last := words[:len(words)-1], words[len(words)-1]
 	if strings.HasPrefix(last, "@") {
 		r = s.tryNamed(l, d, last, r)
+	} else if to, _ := s.scriptOf(last); to != nil {
+		r = s.tryScript(l, d, last, r)
 	} else if strings.HasPrefix(last, "=") {
 		if last != "=404" {
 			led.changed(d.at, "static.try_files", "the fallback is 404")
@@ -226,7 +230,7 @@ func (s *site) tryPath(l *loc, d *directive, last string) []string {
 	b, _, okB := s.folder(to)
 	switch {
 	case passes(to.sc) && len(to.sc.own("proxy_pass")) == 0:
-		led.left(d.at, "the fallback is a program that FastCGI or the like runs", "put an HTTP server before the application, and name its pool as backend_refs")
+		led.left(d.at, "the fallback is a program that uWSGI, SCGI or a cache runs", "put an HTTP server before the application, and name its pool as backend_refs")
 	case passes(to.sc) || !okA || !okB || a != b || len(to.sc.own("return")) > 0:
 		led.left(d.at, "the fallback "+shorten(path)+" has another location", "name its pool as backend_refs of the rule")
 	default:

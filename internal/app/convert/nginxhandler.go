@@ -32,6 +32,8 @@ func (s *site) handler(l *loc) (*rule, guard) {
 		r = s.proxied(l, l.sc.own("proxy_pass")[0])
 	case len(l.sc.own("grpc_pass")) > 0:
 		r = s.proxied(l, l.sc.own("grpc_pass")[0])
+	case len(l.sc.own("fastcgi_pass")) > 0:
+		r = s.scripted(l, l.sc.own("fastcgi_pass")[0])
 	case passes(l.sc): // noted by the tables
 		s.rest(l, "its location is left out")
 		return s.refusal(l.at, 501), g
@@ -42,7 +44,9 @@ func (s *site) handler(l *loc) (*rule, guard) {
 		return s.refusal(l.at, 501), g
 	default:
 		s.named = nil
-		if r = s.files(l); s.named != nil {
+		r = s.files(l)
+		s.indexScript(l, r)
+		if s.named != nil {
 			s.both(l, &g, s.named)
 		}
 	}

@@ -64,7 +64,7 @@ type nginxParser struct {
 }
 
 // optionalIncludes are files of nginx's packages whose content is not needed.
-var optionalIncludes = []string{"mime.types", "fastcgi_params", "fastcgi.conf", "uwsgi_params", "scgi_params", "koi-utf", "koi-win", "win-utf"}
+var optionalIncludes = []string{"mime.types", "fastcgi_params", "fastcgi.conf", "fastcgi-php.conf", "uwsgi_params", "scgi_params", "koi-utf", "koi-win", "win-utf"}
 
 // parseNginx returns the directives of a file.
 func parseNginx(s *source, l *ledger, file int, by *inclusion) []*directive {
@@ -284,7 +284,7 @@ func (p *nginxParser) included(d *directive, depth int) (list []*directive) {
 	})
 	switch {
 	case slices.Contains(optionalIncludes, filepath.Base(d.arg(0))):
-		p.l.unneeded(d.at, "the gateway has types of its own")
+		p.l.unneeded(d.at, "the gateway has types and variables of its own")
 	case found:
 		p.l.ok(d.at, "")
 	default:

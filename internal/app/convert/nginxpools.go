@@ -9,6 +9,22 @@ import (
 // pool returns the name of the pool of a target, and makes it where there is none: locations with the same target and settings
 // share one.
 func (n *nginx) pool(l *loc, t *target, d *directive) (string, bool) {
+	p, ok := n.backends(l, t, d)
+	if !ok {
+		return "", false
+	}
+	if p.protocol == "HTTPS" || p.protocol == "H2" {
+		n.poolTLS(p, l, t)
+	}
+	wish := t.addr
+	if n.upstreams[wish] == nil {
+		wish = strings.TrimPrefix(wish, "unix:/")
+	}
+	return n.enter(p, wish), true
+}
+
+// backends makes a pool of the servers of a target.
+func (n *nginx) backends(l *loc, t *target, d *directive) (*pool, bool) {
 	p := &pool{at: d.at, idle: -1, timeouts: times{}}
 	switch t.scheme {
 	case "https":
@@ -18,7 +34,6 @@ func (n *nginx) pool(l *loc, t *target, d *directive) (string, bool) {
 	case "grpcs":
 		p.protocol = "H2"
 	}
-	wish := t.addr
 	if up := n.upstreams[t.addr]; up != nil {
 		p.at = up.at
 		n.upstream(p, up, "80")
@@ -26,20 +41,16 @@ func (n *nginx) pool(l *loc, t *target, d *directive) (string, bool) {
 		addr, ok := backendAddress(t.addr, defaultPort(t.scheme))
 		if !ok {
 			n.l.left(d.at, "it is no address of a server", "write an address or a name, with a port")
-			return "", false
+			return nil, false
 		}
 		p.backends = []backend{{address: addr, weight: -1}}
-		wish = strings.TrimPrefix(wish, "unix:/")
 	}
 	if len(p.backends) == 0 {
 		n.l.left(d.at, "the upstream has no server that could be translated", "")
-		return "", false
+		return nil, false
 	}
 	n.poolTimes(p, l, t)
-	if p.protocol == "HTTPS" || p.protocol == "H2" {
-		n.poolTLS(p, l, t)
-	}
-	return n.enter(p, wish), true
+	return p, true
 }
 
 // enter adds a pool, unless there is one like it.
@@ -205,6 +216,8 @@ func (n *nginx) poolTimes(p *pool, l *loc, t *target) {
 	kind := "proxy"
 	if strings.HasPrefix(t.scheme, "grpc") {
 		kind = "grpc"
+	} else if t.scheme == "fastcgi" {
+		kind = t.scheme
 	}
 	for _, k := range []struct{ name, key string }{{"connect_timeout", "connect"}, {"read_timeout", "response"}, {"send_timeout", "body"}} {
 		d := l.sc.last(kind + "_" + k.name)
@@ -223,7 +236,7 @@ func (n *nginx) poolTimes(p *pool, l *loc, t *target) {
 		}
 		n.l.ok(d.at, "pools[].timeouts."+k.key)
 	}
-	if d := l.sc.last("proxy_buffer_size"); d != nil {
+	if d := l.sc.last("proxy_buffer_size"); d != nil && kind == "proxy" {
 		if b, ok := size(d.arg(0)); ok && b > 64<<10 {
 			p.header = min(b, 1<<20)
 			n.l.ok(d.at, "pools[].limits.header_bytes")

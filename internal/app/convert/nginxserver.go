@@ -68,8 +68,13 @@ func (n *nginx) routesOf(v *server) {
 	}
 	for s := v.sc; s != nil; s = s.outer {
 		for _, d := range s.list {
-			if line := n.l.lines[d.at]; line != nil && line.Result == "" && strings.HasPrefix(d.name, "ssl_") {
+			line := n.l.lines[d.at]
+			switch {
+			case line == nil || line.Result != "":
+			case strings.HasPrefix(d.name, "ssl_"):
 				n.l.unneeded(d.at, "no address has TLS")
+			case strings.HasPrefix(d.name, "fastcgi_"):
+				n.l.unneeded(d.at, "no location without its own uses it")
 			}
 		}
 	}

@@ -26,9 +26,13 @@ func init() {
 			"gzip_buffers", "grpc_buffer_size", "fastcgi_temp_path", "uwsgi_temp_path", "scgi_temp_path", "server_tokens", "preread_buffer_size",
 			"ignore_invalid_headers",
 		},
-		"the gateway passes content on as it comes": {"proxy_buffering", "proxy_request_buffering", "proxy_ignore_client_abort", "proxy_force_ranges", "chunked_transfer_encoding"},
-		"the gateway has types of its own":          {"types", "default_type", "charset", "charset_types", "override_charset"},
-		"the gateway logs to standard error":        {"error_log", "log_not_found", "log_subrequest", "rewrite_log", "uninitialized_variable_warn"},
+		"the gateway passes content on as it comes": {
+			"fastcgi_buffers", "fastcgi_buffer_size", "fastcgi_busy_buffers_size", "fastcgi_request_buffering", "fastcgi_buffering", "fastcgi_temp_file_write_size",
+			"fastcgi_max_temp_file_size", "fastcgi_pass_header", "fastcgi_socket_keepalive", "fastcgi_ignore_client_abort", "fastcgi_limit_rate",
+			"proxy_buffering", "proxy_request_buffering", "proxy_ignore_client_abort", "proxy_force_ranges", "chunked_transfer_encoding",
+		},
+		"the gateway has types of its own":   {"types", "default_type", "charset", "charset_types", "override_charset"},
+		"the gateway logs to standard error": {"error_log", "log_not_found", "log_subrequest", "rewrite_log", "uninitialized_variable_warn"},
 		"HTTP/1.1 with connections that are kept is what backends get": {
 			"proxy_http_version", "proxy_socket_keepalive", "proxy_pass_request_headers", "proxy_pass_request_body",
 		},
@@ -55,21 +59,17 @@ func init() {
 		why, remedy string
 		names       []string
 	}{
-		{"the gateway does not speak FastCGI, uWSGI or SCGI", "put an HTTP server before the application, as FrankenPHP, RoadRunner or nginx for PHP, gunicorn or uvicorn for Python", []string{
-			"fastcgi_pass", "uwsgi_pass", "scgi_pass",
-		}},
-		{"it is of FastCGI, uWSGI or SCGI, which the gateway does not speak", "see the directive that passes requests on", []string{
-			"fastcgi_param", "fastcgi_index", "fastcgi_split_path_info", "fastcgi_read_timeout", "fastcgi_send_timeout", "fastcgi_connect_timeout", "fastcgi_buffers",
-			"fastcgi_buffer_size", "fastcgi_busy_buffers_size", "fastcgi_intercept_errors", "fastcgi_request_buffering", "fastcgi_buffering", "fastcgi_hide_header",
-			"fastcgi_cache", "fastcgi_cache_path", "fastcgi_cache_key", "fastcgi_cache_valid", "fastcgi_cache_bypass", "fastcgi_no_cache", "fastcgi_keep_conn",
-			"fastcgi_pass_header", "fastcgi_ignore_headers", "fastcgi_temp_file_write_size", "fastcgi_max_temp_file_size", "uwsgi_param",
-			"uwsgi_read_timeout", "uwsgi_send_timeout", "uwsgi_connect_timeout", "uwsgi_buffering", "uwsgi_request_buffering", "uwsgi_max_temp_file_size", "uwsgi_buffers",
-			"uwsgi_buffer_size", "scgi_param", "fastcgi_cache_use_stale", "fastcgi_cache_lock", "fastcgi_next_upstream",
+		{"the gateway does not speak uWSGI and SCGI", "put an HTTP server before the application, as gunicorn or uvicorn for Python", []string{"uwsgi_pass", "scgi_pass"}},
+		{"it is of uWSGI or SCGI, which the gateway does not speak", "see the directive that passes requests on", []string{
+			"uwsgi_param", "uwsgi_read_timeout", "uwsgi_send_timeout", "uwsgi_connect_timeout", "uwsgi_buffering", "uwsgi_request_buffering", "uwsgi_max_temp_file_size",
+			"uwsgi_buffers", "uwsgi_buffer_size", "scgi_param",
 		}},
 		{"caches are not converted", "write caches, and cache of the rule", []string{
 			"proxy_cache", "proxy_cache_path", "proxy_cache_key", "proxy_cache_valid", "proxy_cache_bypass", "proxy_no_cache", "proxy_cache_use_stale", "proxy_cache_lock",
 			"proxy_cache_lock_timeout", "proxy_cache_lock_age", "proxy_cache_revalidate", "proxy_cache_background_update", "proxy_cache_methods", "proxy_cache_min_uses",
-			"proxy_cache_convert_head", "proxy_ignore_headers", "proxy_store", "proxy_store_access", "slice", "proxy_cache_purge",
+			"proxy_cache_convert_head", "proxy_ignore_headers", "proxy_store", "proxy_store_access", "slice", "proxy_cache_purge", "fastcgi_cache", "fastcgi_cache_path",
+			"fastcgi_cache_key", "fastcgi_cache_valid", "fastcgi_cache_bypass", "fastcgi_no_cache", "fastcgi_cache_use_stale", "fastcgi_cache_lock", "fastcgi_cache_methods",
+			"fastcgi_cache_min_uses", "fastcgi_cache_background_update", "fastcgi_cache_revalidate", "fastcgi_ignore_headers",
 		}},
 		{"the gateway does not change content", "change it at the application", []string{
 			"sub_filter", "sub_filter_once", "sub_filter_types", "sub_filter_last_modified", "addition_types", "add_before_body", "add_after_body", "ssi", "ssi_types",
@@ -81,7 +81,7 @@ func init() {
 		}},
 		{"the gateway has metrics of its own", "see metrics.listen, and millrace gateway status", []string{"stub_status", "status_zone", "vhost_traffic_status_zone"}},
 		{"the gateway does not rewrite Set-Cookie and Location of backends", "set the public URL at the application", []string{"proxy_cookie_path", "proxy_cookie_domain", "proxy_cookie_flags"}},
-		{"pages replace responses of the gateway alone", "send the page from the application", []string{"proxy_intercept_errors"}},
+		{"pages replace responses of the gateway alone", "send the page from the application", []string{"proxy_intercept_errors", "fastcgi_intercept_errors"}},
 		{"the gateway does not send requests twice", "mirror at the application", []string{"mirror", "mirror_request_body"}},
 		{"the gateway does not write files", "use a WebDAV server as a backend", []string{"dav_methods", "dav_access", "dav_ext_methods", "create_full_put_path", "min_delete_depth", "dav_ext_lock", "dav_ext_lock_zone"}},
 		{"the gateway has no such variable", "decide at the application", []string{"geo", "geoip_country", "geoip_city", "geoip2", "split_clients", "userid", "secure_link", "secure_link_md5", "secure_link_secret", "valid_referers", "browser"}},

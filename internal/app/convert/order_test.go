@@ -41,7 +41,10 @@ func TestWhatIsLeftOutStaysClosed(t *testing.T) {
 		line     string // of the report, which is left out
 		closed   string // what the output must have
 	}{
-		{Nginx, "server { listen 80; root /srv; location ~ \\.php$ { fastcgi_pass 127.0.0.1:9000; } }", "fastcgi_pass", "status_code: 501"},
+		{Nginx, "server { listen 80; root /srv; location ~ \\.php$ { fastcgi_pass $where; } }", "fastcgi_pass", "status_code: 501"},
+		{Nginx, "server { listen 80; root /srv; location /x/ { alias /y/; location ~ \\.php$ { fastcgi_pass 127.0.0.1:9000; } } }", "fastcgi_pass", "status_code: 501"},
+		{Nginx, "server { listen 80; root /srv; location / { fastcgi_pass 127.0.0.1:9000; } }", "fastcgi_pass", "status_code: 501"},
+		{Nginx, "server { listen 80; root /srv; location / { uwsgi_pass 127.0.0.1:9000; } }", "uwsgi_pass", "status_code: 501"},
 		{Nginx, "server { listen 80; location / { auth_basic x; auth_basic_user_file $file; proxy_pass http://127.0.0.1:1; } }", "auth_basic x", "default: deny"},
 		{Nginx, "server { listen 80; location / { auth_request /no; proxy_pass http://127.0.0.1:1; } }", "auth_request", "default: deny"},
 		{Nginx, "server { listen 80; location / { deny office.example; proxy_pass http://127.0.0.1:1; } }", "deny", "default: deny"},

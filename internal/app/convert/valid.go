@@ -161,7 +161,7 @@ func atoi(s string) int {
 // key returns a text that pools with the same backends and settings have in common, wherever they stand in the source.
 func (p *pool) key(wish string) string {
 	c := *p
-	c.at, c.name, c.tls, c.health, c.backends = pos{}, "", nil, nil, slices.Clone(p.backends)
+	c.at, c.name, c.tls, c.health, c.fast, c.backends = pos{}, "", nil, nil, nil, slices.Clone(p.backends)
 	for i := range c.backends {
 		c.backends[i].at = pos{}
 	}
@@ -171,6 +171,9 @@ func (p *pool) key(wish string) string {
 	}
 	if p.health != nil {
 		key += fmt.Sprintf("|%+v", *p.health)
+	}
+	if p.fast != nil {
+		key += fmt.Sprintf("|%+v", *p.fast)
 	}
 	return key
 }

@@ -326,6 +326,7 @@ func (p printer) pool(l *pool) *object {
 		}
 		o.put("tls", of.put("insecure", t.insecure))
 	}
+	o.put("fastcgi", l.fast.object())
 	o.put("proxy_protocol", l.proxy)
 	o.put("backends", each(l.backends, backendObject))
 	o.put("health", l.health.object())
@@ -349,6 +350,15 @@ func (p printer) pool(l *pool) *object {
 		}
 	}
 	return o.put("limits", limits).put("timeouts", l.timeouts.object())
+}
+
+func (f *fastCGI) object() *object {
+	if f == nil {
+		return nil
+	}
+	params := each(f.params, func(h header) *object { return (&object{}).put("name", h.name).force("value", h.value) })
+	return (&object{}).put("root", f.root).put("local_root", f.local).put("index", f.index).put("fallback", f.fallback).
+		put("extensions", f.extensions).put("keep_connections", f.keep).put("params", params)
 }
 
 func backendObject(b backend) *object {
