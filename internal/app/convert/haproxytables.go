@@ -61,7 +61,7 @@ func init() {
 			"reqrep", "reqirep", "rspirep", "rsprep", "reqadd", "rspadd", "reqdel", "reqidel", "rspdel", "rspidel", "reqallow", "reqdeny", "block", "reqiallow", "reqideny", "reqpass", "reqtarpit",
 		}},
 		{"a log of another form is not written", "access_log has lines of JSON", []string{"log-format", "log-format-sd", "error-log-format", "unique-id-format", "log-forward", "ring", "log-profile"}},
-		{"the gateway does not speak FastCGI", "put an HTTP server before the application", []string{"fcgi-app", "use-fcgi-app"}},
+		{"sections of FastCGI are not translated", "write a pool with protocol FASTCGI, see docs/http-gateway.md", []string{"fcgi-app", "use-fcgi-app"}},
 		{"responses are not changed beyond their fields", "change them at the backend", []string{"http-response replace-header", "http-response replace-value", "http-response deny", "http-response set-status", "http-response redirect", "http-response return", "rspdeny"}},
 		{"values of fields are set as a whole", "write set-header", []string{"http-request replace-header", "http-request replace-value", "http-request set-method", "http-request set-query", "http-request set-uri"}},
 		{"packets have no marks", "", []string{"http-request set-mark", "http-request set-tos", "http-request set-nice", "http-request set-priority-class", "http-request set-priority-offset", "http-request set-log-level", "http-request disable-l7-retry"}},

@@ -267,7 +267,7 @@ func (s *site) conditions(b *builder, l *loc, m match, g guard, until *directive
 				continue
 			}
 			if !c.known || c.host != "" {
-				if s.checked(l, d) {
+				if (scripting{s}).checked(l, d) {
 					continue
 				}
 				s.leftCondition(d)

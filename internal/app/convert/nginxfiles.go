@@ -95,7 +95,7 @@ func (s *site) staticKeys(l *loc, r *rule) {
 			case strings.ContainsAny(name, "/$\x00") || name == "." || name == ".." || name == "" || !printable(name):
 				led.changed(d.at, "static.index", shorten(name)+" is left out: it is no name of a file")
 				continue
-			case s.indexOf(l, name) != nil, strings.HasSuffix(name, ".php") && !l.folders():
+			case (scripting{s}).indexOf(l, name) != nil, strings.HasSuffix(name, ".php") && !l.folders():
 				continue // a script: indexScript and tryScript
 			case strings.HasSuffix(name, ".php"):
 				led.changed(d.at, "static.index", name+" is left out: no location runs it")
@@ -138,8 +138,8 @@ func (s *site) try(l *loc, d *directive, r *rule) *rule {
 	paths, last := words[:len(words)-1], words[len(words)-1]
 	if strings.HasPrefix(last, "@") {
 		r = s.tryNamed(l, d, last, r)
-	} else if to, _ := s.scriptOf(last); to != nil {
-		r = s.tryScript(l, d, last, r)
+	} else if to, _ := (scripting{s}).scriptOf(last); to != nil {
+		r = scripting{s}.tryScript(l, d, last, r)
 	} else if strings.HasPrefix(last, "=") {
 		if last != "=404" {
 			led.changed(d.at, "static.try_files", "the fallback is 404")

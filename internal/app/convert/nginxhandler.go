@@ -33,7 +33,7 @@ func (s *site) handler(l *loc) (*rule, guard) {
 	case len(l.sc.own("grpc_pass")) > 0:
 		r = s.proxied(l, l.sc.own("grpc_pass")[0])
 	case len(l.sc.own("fastcgi_pass")) > 0:
-		r = s.scripted(l, l.sc.own("fastcgi_pass")[0])
+		r = scripting{s}.scripted(l, l.sc.own("fastcgi_pass")[0])
 	case passes(l.sc): // noted by the tables
 		s.rest(l, "its location is left out")
 		return s.refusal(l.at, 501), g
@@ -45,7 +45,7 @@ func (s *site) handler(l *loc) (*rule, guard) {
 	default:
 		s.named = nil
 		r = s.files(l)
-		s.indexScript(l, r)
+		scripting{s}.indexScript(l, r)
 		if s.named != nil {
 			s.both(l, &g, s.named)
 		}

@@ -27,8 +27,11 @@ var ownParams = map[string][]string{
 	"HTTP_HOST": {"$host", "$http_host"},
 }
 
+// scripting is the translation of what a site runs by FastCGI.
+type scripting struct{ *site }
+
 // scripted translates fastcgi_pass.
-func (s *site) scripted(l *loc, d *directive) *rule {
+func (s scripting) scripted(l *loc, d *directive) *rule {
 	fallback := ""
 	if try := l.sc.own("try_files"); len(try) > 0 {
 		switch last := try[0].arg(len(try[0].args) - 1); {
@@ -63,7 +66,7 @@ func scriptsName(d *directive) string { return strings.TrimPrefix(d.arg(0), "uni
 
 // scriptPool makes the pool of a location with fastcgi_pass. Script is the one that all of its requests run, "" where their paths
 // name it.
-func (s *site) scriptPool(l *loc, d *directive) (p *pool, script string, ok bool) {
+func (s scripting) scriptPool(l *loc, d *directive) (p *pool, script string, ok bool) {
 	f := &fastCGI{keep: l.sc.on("fastcgi_keep_conn")}
 	t := target{scheme: "fastcgi"}
 	if t.addr, ok = l.sc.plain(d.arg(0)); !ok {
@@ -87,7 +90,7 @@ func (s *site) scriptPool(l *loc, d *directive) (p *pool, script string, ok bool
 }
 
 // scriptFile reads the folder of the scripts, and the one script that SCRIPT_FILENAME may name.
-func (s *site) scriptFile(l *loc, d *directive, f *fastCGI) (script string, ok bool) {
+func (s scripting) scriptFile(l *loc, d *directive, f *fastCGI) (script string, ok bool) {
 	base, alias, okBase := s.folder(l)
 	var named *directive
 	for _, o := range l.sc.find("fastcgi_param") {
@@ -139,7 +142,7 @@ func (s *site) scriptFile(l *loc, d *directive, f *fastCGI) (script string, ok b
 var splitForm = regexp.MustCompile(`^\^\(\.[+*]\??\\\.[a-z(|)]+\)\((?:\|)?/?\.[*+]\)\$$`)
 
 // scriptKeys translates what stands beside fastcgi_pass.
-func (s *site) scriptKeys(l *loc, f *fastCGI, script string) {
+func (s scripting) scriptKeys(l *loc, f *fastCGI, script string) {
 	led := s.n.l
 	if d := l.sc.last("fastcgi_index"); d != nil {
 		if name := d.arg(0); name == "" || strings.ContainsAny(name, "/$\x00") || name == "." || name == ".." || !printable(name) {
@@ -177,7 +180,7 @@ func (f *fastCGI) setIndex(name string) {
 }
 
 // extensions returns the ends of names that a location is for, none where .php alone is.
-func (s *site) extensions(l *loc) (list []string) {
+func (s scripting) extensions(l *loc) (list []string) {
 	if l.kind != locRegexp {
 		return nil
 	}
@@ -201,7 +204,7 @@ func (s *site) extensions(l *loc) (list []string) {
 }
 
 // param translates one variable.
-func (s *site) param(l *loc, d *directive, f *fastCGI) {
+func (s scripting) param(l *loc, d *directive, f *fastCGI) {
 	led, name, value := s.n.l, d.arg(0), d.arg(1)
 	e := l.sc.expand(value, s.v.first)
 	switch {
@@ -235,7 +238,7 @@ func validVariable(name string) bool {
 }
 
 // scriptOf returns the location that runs a path as a script, and the path without its variables; nil for none.
-func (s *site) scriptOf(last string) (*loc, string) {
+func (s scripting) scriptOf(last string) (*loc, string) {
 	name, _, _ := strings.Cut(last, "?")
 	name, _, _ = strings.Cut(name, "$")
 	if !validReplacement(name) {
@@ -248,7 +251,7 @@ func (s *site) scriptOf(last string) (*loc, string) {
 }
 
 // tryScript gives the rule the pool of a script for what is no file.
-func (s *site) tryScript(l *loc, d *directive, last string, r *rule) *rule {
+func (s scripting) tryScript(l *loc, d *directive, last string, r *rule) *rule {
 	led := s.n.l
 	to, name := s.scriptOf(last)
 	p, script, ok := s.scriptPool(to, to.sc.own("fastcgi_pass")[0])
@@ -280,7 +283,7 @@ func (s *site) tryScript(l *loc, d *directive, last string, r *rule) *rule {
 }
 
 // indexScript gives the rule of a folder the pool of the script that its `index` names.
-func (s *site) indexScript(l *loc, r *rule) {
+func (s scripting) indexScript(l *loc, r *rule) {
 	if r.static == nil || len(r.pools) > 0 || r.rewrite != nil {
 		return
 	}
@@ -302,7 +305,7 @@ func (s *site) indexScript(l *loc, r *rule) {
 }
 
 // beside notes what a rule with files and scripts runs that nginx would not: scripts of other names, and paths below them.
-func (s *site) beside(l, to *loc, name string) {
+func (s scripting) beside(l, to *loc, name string) {
 	switch others, below := s.find(strings.TrimSuffix(l.path, "/")+"/other.php", nil), s.find(name+"/x", nil); {
 	case l.kind == locExact:
 	case others == nil || others == l || len(others.sc.own("fastcgi_pass")) > 0 && others != to:
@@ -313,7 +316,7 @@ func (s *site) beside(l, to *loc, name string) {
 }
 
 // inFolder notes the script of folders that `index` names, and returns its location.
-func (s *site) inFolder(l *loc, f *fastCGI) *loc {
+func (s scripting) inFolder(l *loc, f *fastCGI) *loc {
 	for _, d := range l.sc.find("index") {
 		for _, name := range d.texts() {
 			if to := s.indexOf(l, name); to != nil {
@@ -326,7 +329,7 @@ func (s *site) inFolder(l *loc, f *fastCGI) *loc {
 }
 
 // indexOf returns the location that runs a name in the folder of a location, nil where it is no script.
-func (s *site) indexOf(l *loc, name string) *loc {
+func (s scripting) indexOf(l *loc, name string) *loc {
 	if strings.ContainsAny(name, "/$\x00") || !l.folders() {
 		return nil
 	}
@@ -340,7 +343,7 @@ func (l *loc) folders() bool {
 }
 
 // checked reports whether an `if` answers 404 where there is no script, as the gateway does.
-func (s *site) checked(l *loc, d *directive) bool {
+func (s scripting) checked(l *loc, d *directive) bool {
 	what := strings.Join(d.texts(), " ")
 	if len(l.sc.own("fastcgi_pass")) == 0 || what != "(!-f $document_root$fastcgi_script_name)" && what != "(!-f $request_filename)" || len(d.block) != 1 || d.block[0].name != "return" || d.block[0].arg(0) != "404" {
 		return false
