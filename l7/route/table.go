@@ -17,14 +17,37 @@ type Table struct {
 
 // paths is the rules of one host, by their paths. Each list is in the order in which its rules are tried.
 type paths struct {
-	exact    map[string][]*rule
-	prefixes map[string][]*rule
+	exact    byPath
+	prefixes byPath // but for "/", which every path has
 	regexps  []*rule
+	root     []*rule // of the prefix "/"
+}
+
+// byPath has lists of rules by a path. Most paths of requests have a length that none of them has: those are not looked up.
+type byPath struct {
+	rules   map[string][]*rule
+	lengths uint64 // of the paths, modulo 64
+}
+
+func (b *byPath) add(r *rule) {
+	if b.rules == nil {
+		b.rules = map[string][]*rule{}
+	}
+	b.rules[r.path.Value] = append(b.rules[r.path.Value], r)
+	b.lengths |= 1 << (len(r.path.Value) % 64)
+}
+
+// of returns the rules of a path, nil where there are none.
+func (b *byPath) of(path string) []*rule {
+	if b.lengths>>(len(path)%64)&1 == 0 {
+		return nil
+	}
+	return b.rules[path]
 }
 
 // New builds a table. The error names every rule that is wrong, by its name.
 func New(rules []Rule) (*Table, error) {
-	t := &Table{exact: map[string]*paths{}, wildcard: map[string]*paths{}, any: newPaths()}
+	t := &Table{exact: map[string]*paths{}, wildcard: map[string]*paths{}, any: &paths{}}
 	var errs []error
 	for i := range rules {
 		r, err := compile(i, &rules[i])
@@ -45,10 +68,6 @@ func New(rules []Rule) (*Table, error) {
 // ReadsHello reports whether a rule has a condition on JA4 or ALPN: otherwise these of a Request are not read.
 func (t *Table) ReadsHello() bool { return t.hello }
 
-func newPaths() *paths {
-	return &paths{exact: map[string][]*rule{}, prefixes: map[string][]*rule{}}
-}
-
 // add enters a rule for its hosts.
 func (t *Table) add(r *rule, hosts []string) {
 	if len(hosts) == 0 {
@@ -60,7 +79,7 @@ func (t *Table) add(r *rule, hosts []string) {
 			in, key = t.wildcard, suffix
 		}
 		if in[key] == nil {
-			in[key] = newPaths()
+			in[key] = &paths{}
 		}
 		in[key].add(r)
 	}
@@ -69,9 +88,13 @@ func (t *Table) add(r *rule, hosts []string) {
 func (p *paths) add(r *rule) {
 	switch r.path.Type {
 	case PathExact:
-		p.exact[r.path.Value] = append(p.exact[r.path.Value], r)
+		p.exact.add(r)
 	case PathPrefix:
-		p.prefixes[r.path.Value] = append(p.prefixes[r.path.Value], r)
+		if r.path.Value == "/" {
+			p.root = append(p.root, r)
+		} else {
+			p.prefixes.add(r)
+		}
 	case PathRegexp:
 		p.regexps = append(p.regexps, r)
 	}
@@ -81,7 +104,7 @@ func (p *paths) add(r *rule) {
 func (t *Table) sort() {
 	for _, hosts := range []map[string]*paths{t.exact, t.wildcard, {"": t.any}} {
 		for _, p := range hosts {
-			for _, lists := range []map[string][]*rule{p.exact, p.prefixes, {"": p.regexps}} {
+			for _, lists := range []map[string][]*rule{p.exact.rules, p.prefixes.rules, {"": p.regexps}, {"": p.root}} {
 				for _, l := range lists {
 					slices.SortStableFunc(l, precedence)
 				}
@@ -153,20 +176,18 @@ func (t *Table) hosts(host string, f func(p *paths) bool) {
 // lists calls f for the lists of rules that a path may match, in the order of Find, until it returns false. It reports whether
 // there may be more.
 func (p *paths) lists(path string, f func(list []*rule) bool) bool {
-	if list := p.exact[path]; list != nil && !f(list) {
+	if list := p.exact.of(path); list != nil && !f(list) {
 		return false
 	}
 	if len(p.regexps) > 0 && !f(p.regexps) {
 		return false
 	}
-	if len(p.prefixes) == 0 {
-		return true
-	}
-	for prefix := strings.TrimSuffix(path, "/"); prefix != ""; prefix = prefix[:max(strings.LastIndexByte(prefix, '/'), 0)] {
-		if list := p.prefixes[prefix]; list != nil && !f(list) {
-			return false
+	if p.prefixes.lengths != 0 {
+		for prefix := strings.TrimSuffix(path, "/"); prefix != ""; prefix = prefix[:max(strings.LastIndexByte(prefix, '/'), 0)] {
+			if list := p.prefixes.of(prefix); list != nil && !f(list) {
+				return false
+			}
 		}
 	}
-	list := p.prefixes["/"]
-	return list == nil || f(list)
+	return p.root == nil || f(p.root)
 }
