@@ -120,11 +120,11 @@ proxyproto        :
 l7/route          : semantics
 l7/files          : semantics
 l7/fastcgi        : semantics
-l7/cache          : semantics
 l7/encode         :
 l7/ratelimit      : clock
 l7/auth           :
 l7/rewrite        : internal/random semantics
+l7/cache          : metrics semantics l7/rewrite
 gateway/health    : clock internal/regfile l7/fastcgi
 gateway/maglev    :
 gateway/resolve   :

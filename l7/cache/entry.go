@@ -187,9 +187,14 @@ func (e *Entry) AppendConditions(fields []semantics.Field) []semantics.Field {
 	return fields
 }
 
-// IsCondition reports whether a field makes a request conditional, or asks for a part.
-func IsCondition(name string) bool {
-	switch name {
+// IsForOrigin reports whether a field is a condition that no cache evaluates (RFC 9111 4.3.2).
+func IsForOrigin(f semantics.Field) bool {
+	return f.Name == "if-match" || f.Name == "if-unmodified-since"
+}
+
+// IsConditional reports whether a field makes a request conditional, or one for a part.
+func IsConditional(f semantics.Field) bool {
+	switch f.Name {
 	case "if-none-match", "if-modified-since", "if-match", "if-unmodified-since", "if-range", "range":
 		return true
 	}

@@ -32,8 +32,12 @@ type Request struct {
 	Key        Key
 	Fields     []semantics.Field // as the client sent them
 	Outgoing   []semantics.Field // as the backend got them
-	Authorized bool              // it has credentials, wherever they are
+	Authorized bool              // it has credentials elsewhere than in Authorization
 	NoStore    bool              // the client asks for that
+}
+
+func (q *Request) authorized() bool {
+	return q.Authorized || slices.ContainsFunc(q.Fields, func(f semantics.Field) bool { return f.Name == "authorization" })
 }
 
 // Response is a response whose header has arrived.
@@ -101,7 +105,7 @@ func (p *Policy) permits(q *Request, r *Response, c *Control) Reason {
 		return ByStatus
 	case c.Has(NoStore) && !understood, c.Has(Private), q.NoStore && !p.IgnoreClient:
 		return ByDirective
-	case q.Authorized && !c.Has(Public|MustRevalidate) && c.SMaxAge == unset:
+	case q.authorized() && !c.Has(Public|MustRevalidate) && c.SMaxAge == unset:
 		return ByCredentials
 	case r.Length > p.MaxObject:
 		return ByLength

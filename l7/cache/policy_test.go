@@ -91,6 +91,7 @@ func TestStorage(t *testing.T) {
 		{"5.2.1.5: no-store of the client", 200, "cache-control: max-age=9", func(x *exchanged) { x.request.NoStore = true }, ByDirective},
 		{"5.2.1.5: which is ignored", 200, "cache-control: max-age=9", func(x *exchanged) { x.request.NoStore, x.policy.IgnoreClient = true, true }, Storable},
 		{"3.5: credentials", 200, "cache-control: max-age=9", authorize, ByCredentials},
+		{"3.5: credentials elsewhere", 200, "cache-control: max-age=9", func(x *exchanged) { x.request.Authorized = true }, ByCredentials},
 		{"3.5: public", 200, "cache-control: max-age=9, public", authorize, Storable},
 		{"3.5: must-revalidate", 200, "cache-control: max-age=9, must-revalidate", authorize, Storable},
 		{"3.5: s-maxage", 200, "cache-control: s-maxage=9", authorize, Storable},
@@ -119,7 +120,7 @@ func TestStorage(t *testing.T) {
 	}
 }
 
-func authorize(x *exchanged) { x.request.Authorized = true }
+func authorize(x *exchanged) { x.request.Fields = lines("authorization", "Basic eDp5") }
 
 // A field that differs at the backend, for whatever reason, is none to tell responses apart by.
 func TestVaryByWhatTheBackendGetsOtherwise(t *testing.T) {

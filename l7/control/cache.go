@@ -10,7 +10,6 @@ import (
 
 	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/l7/cache"
-	"github.com/millrace/millrace/l7/proxy"
 	"github.com/millrace/millrace/metrics"
 )
 
@@ -18,7 +17,7 @@ import (
 var ErrUnknownCache = errors.New("unknown cache")
 
 // Caches are those of a configuration, in its order.
-type Caches []*proxy.CacheStore
+type Caches []*cache.Named
 
 // planCaches returns the caches of a configuration. Those that were there keep what they have: use sets their bounds.
 func planCaches(cfg *config.Config, old Caches, loops int) (all Caches) {
@@ -26,7 +25,7 @@ func planCaches(cfg *config.Config, old Caches, loops int) (all Caches) {
 		c := &cfg.Caches[i]
 		store := old.named(c.Name)
 		if store == nil {
-			store = proxy.NewCacheStore(c.Name, cache.Options{Memory: c.Memory}, loops)
+			store = cache.NewNamed(c.Name, cache.Options{Memory: c.Memory}, loops, time.Now)
 		}
 		all = append(all, store)
 	}
@@ -34,8 +33,8 @@ func planCaches(cfg *config.Config, old Caches, loops int) (all Caches) {
 }
 
 // named returns the cache of a name, nil for none.
-func (all Caches) named(name string) *proxy.CacheStore {
-	if i := slices.IndexFunc(all, func(c *proxy.CacheStore) bool { return c.Name == name }); i >= 0 {
+func (all Caches) named(name string) *cache.Named {
+	if i := slices.IndexFunc(all, func(c *cache.Named) bool { return c.Name == name }); i >= 0 {
 		return all[i]
 	}
 	return nil
@@ -71,13 +70,13 @@ func (all Caches) chosen(name string) (Caches, error) {
 }
 
 // cacheUse returns how a rule uses a cache, nil where it does not.
-func (n *plan) cacheUse(ref *config.RuleRef) *proxy.CacheUse {
+func (n *plan) cacheUse(ref *config.RuleRef) *cache.Rule {
 	c := ref.Rule.Cache
 	if c == nil || len(ref.Rule.BackendRefs) == 0 {
 		return nil
 	}
-	u := &proxy.CacheUse{
-		Store: n.caches.named(c.Name), Rule: ref.Route.Name + "/" + ref.Rule.Name, Headers: c.KeyHeaders, Cookies: c.KeyCookies, Wait: c.CollapseWait,
+	u := &cache.Rule{
+		Store: n.caches.named(c.Name), Name: ref.Route.Name + "/" + ref.Rule.Name, Headers: c.KeyHeaders, Cookies: c.KeyCookies, Wait: c.CollapseWait,
 		Policy: cache.Policy{
 			DefaultTTL: c.DefaultTTL, Heuristic: c.Heuristic, StaleWhileRevalidate: c.StaleWhileRevalidate, StaleIfError: c.StaleIfError,
 			IgnoreClient: c.ClientControl == config.ClientIgnore, Changed: n.changedNames(ref),
@@ -145,13 +144,13 @@ func (all Caches) Status() CacheStatuses {
 	return list
 }
 
-func cacheStatus(c *proxy.CacheStore) CacheStatus {
+func cacheStatus(c *cache.Named) CacheStatus {
 	st, n := c.Stats(), c.Counts()
 	out := CacheStatus{
-		Name: c.Name, Bytes: st.Bytes, Memory: st.Limit, Objects: st.Objects, Requests: map[string]uint64{}, Refreshes: n[proxy.CacheRefreshes],
-		Stored: st.Stored, Evicted: st.Evicted, Invalidated: st.Invalidated, Full: n[proxy.CacheFull],
+		Name: c.Name, Bytes: st.Bytes, Memory: st.Limit, Objects: st.Objects, Requests: map[string]uint64{}, Refreshes: n[cache.CountRefresh],
+		Stored: st.Stored, Evicted: st.Evicted, Invalidated: st.Invalidated, Full: n[cache.CountFull],
 	}
-	for r := range proxy.CacheResults {
+	for r := range cache.Results {
 		out.Requests[r.String()] = n[r]
 	}
 	return out
@@ -211,7 +210,7 @@ func (all Caches) Purge(name, target string, prefix bool) (n int, err error) {
 		if err != nil {
 			return 0, fmt.Errorf("%w: %q", ErrQuery, target)
 		}
-		normal, ok := proxy.CacheURL(u)
+		normal, ok := cache.URL(u)
 		if !ok {
 			return 0, fmt.Errorf("%w: %q: write such as https://shop.example.org/a.css", ErrQuery, target)
 		}
@@ -234,11 +233,11 @@ func (all Caches) write(w *metrics.Writer) {
 			continue
 		}
 		of, st, n := metrics.Label{Name: "cache", Value: c.Name}, c.Stats(), c.Counts()
-		for r := range proxy.CacheResults {
+		for r := range cache.Results {
 			w.Counter("millrace_http_cache_requests_total", "Requests of rules with a cache, by result.", n[r], of, metrics.Label{Name: "result", Value: r.String()})
 		}
-		w.Counter("millrace_http_cache_refreshes_total", "Stale responses that were validated in the background.", n[proxy.CacheRefreshes], of)
-		w.Counter("millrace_http_cache_full_total", "Responses that were not stored since too many were gathered at once.", n[proxy.CacheFull], of)
+		w.Counter("millrace_http_cache_refreshes_total", "Stale responses that were validated in the background.", n[cache.CountRefresh], of)
+		w.Counter("millrace_http_cache_full_total", "Responses that were not stored since too many were gathered at once.", n[cache.CountFull], of)
 		w.Gauge("millrace_http_cache_bytes", "Memory of stored responses.", float64(st.Bytes), of)
 		w.Gauge("millrace_http_cache_limit_bytes", "Memory that stored responses may take.", float64(st.Limit), of)
 		w.Gauge("millrace_http_cache_objects", "Stored responses.", float64(st.Objects), of)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/l7/proxy"
+	"github.com/millrace/millrace/l7/rewrite"
 	"github.com/millrace/millrace/tls"
 )
 
@@ -96,12 +97,12 @@ func servesOf(m config.Misdirected, store *tls.Store) func(serverName, host stri
 }
 
 // clientCert returns what backends learn of certificates of clients.
-func clientCert(a *config.ClientAuth) proxy.ClientCert {
+func clientCert(a *config.ClientAuth) rewrite.ClientCert {
 	if a == nil {
-		return proxy.ClientCert{}
+		return rewrite.ClientCert{}
 	}
-	styles := map[config.ForwardCert]proxy.CertStyle{config.ForwardCertRFC: proxy.CertRFC9440, config.ForwardCertX: proxy.CertXFCC}
-	return proxy.ClientCert{Style: styles[a.Forward], Chain: a.ForwardChain}
+	styles := map[config.ForwardCert]rewrite.CertStyle{config.ForwardCertRFC: rewrite.CertRFC9440, config.ForwardCertX: rewrite.CertXFCC}
+	return rewrite.ClientCert{Style: styles[a.Forward], Chain: a.ForwardChain}
 }
 
 func (t *servedTLS) addClientAuth(cfg *config.Config, a *config.ClientAuth, o *tls.ServerOptions) error {

@@ -5,7 +5,7 @@ import (
 
 	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/internal/testkit/testcert"
-	"github.com/millrace/millrace/l7/proxy"
+	"github.com/millrace/millrace/l7/rewrite"
 	"github.com/millrace/millrace/tls"
 )
 
@@ -38,12 +38,12 @@ func TestMisdirectedSaysWhichHostsAConnectionServes(t *testing.T) {
 func TestForwardSaysHowCertificatesAreTold(t *testing.T) {
 	for _, c := range []struct {
 		auth *config.ClientAuth
-		want proxy.ClientCert
+		want rewrite.ClientCert
 	}{
-		{nil, proxy.ClientCert{}},
-		{&config.ClientAuth{Forward: config.ForwardCertNone, ForwardChain: true}, proxy.ClientCert{Chain: true}},
-		{&config.ClientAuth{Forward: config.ForwardCertRFC}, proxy.ClientCert{Style: proxy.CertRFC9440}},
-		{&config.ClientAuth{Forward: config.ForwardCertX, ForwardChain: true}, proxy.ClientCert{Style: proxy.CertXFCC, Chain: true}},
+		{nil, rewrite.ClientCert{}},
+		{&config.ClientAuth{Forward: config.ForwardCertNone, ForwardChain: true}, rewrite.ClientCert{Chain: true}},
+		{&config.ClientAuth{Forward: config.ForwardCertRFC}, rewrite.ClientCert{Style: rewrite.CertRFC9440}},
+		{&config.ClientAuth{Forward: config.ForwardCertX, ForwardChain: true}, rewrite.ClientCert{Style: rewrite.CertXFCC, Chain: true}},
 	} {
 		if got := clientCert(c.auth); got != c.want {
 			t.Errorf("%+v: %+v", c.auth, got)

@@ -56,7 +56,7 @@ func BenchmarkRequest(b *testing.B) {
 	})
 	b.Run("cache", func(b *testing.B) {
 		r := newBenchRig(b)
-		r.rule.Cache = &CacheUse{Store: NewCacheStore("c", cache.Options{Memory: 1 << 24}, 1), Rule: "r", Policy: cache.Policy{MaxObject: 1 << 20, DefaultTTL: time.Hour}}
+		r.rule.Cache = &cache.Rule{Store: cache.NewNamed("c", cache.Options{Memory: 1 << 24}, 1, time.Now), Name: "r", Policy: cache.Policy{MaxObject: 1 << 20, DefaultTTL: time.Hour}}
 		c := r.connect(memHTTP1)
 		b.ReportAllocs()
 		for n := 0; b.Loop(); n++ {

@@ -19,7 +19,7 @@ import (
 // cachedRig is a memRig whose rule has a cache, with a clock of the test.
 type cachedRig struct {
 	*memRig
-	use  *CacheUse
+	use  *cache.Rule
 	tree *Tree
 	now  time.Time
 	// seen are the headers of the requests that the backend got; peers are the connections of each.
@@ -32,9 +32,8 @@ type cachedRig struct {
 func newCachedRig(t *testing.T, change func(r *cachedRig)) *cachedRig {
 	t.Helper()
 	r := &cachedRig{now: time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC), reply: func(string) string { return "" }}
-	store := NewCacheStore("c", cache.Options{Memory: 1 << 24}, 1)
-	store.Clock = func() time.Time { return r.now }
-	r.use = &CacheUse{Store: store, Rule: "r", Policy: cache.Policy{MaxObject: 1 << 20}, Wait: 5 * time.Second}
+	store := cache.NewNamed("c", cache.Options{Memory: 1 << 24}, 1, func() time.Time { return r.now })
+	r.use = &cache.Rule{Store: store, Name: "r", Policy: cache.Policy{MaxObject: 1 << 20}, Wait: 5 * time.Second}
 	r.memRig = newMemRig(t, func(m *memRig, tree *Tree) {
 		m.rule.Cache = r.use
 		r.memRig, r.tree = m, tree
@@ -153,7 +152,7 @@ func TestStoredResponsesAnswer(t *testing.T) {
 	if got := r.get("/a?b=c", `If-None-Match: "v"`); !strings.HasPrefix(got, "HTTP/1.1 304 ") || !strings.HasSuffix(got, "\r\n\r\n") || headerOf(got, "etag") != `"v"` || len(r.seen) != 1 {
 		t.Errorf("a condition: %q", got)
 	}
-	if n := r.use.Store.Counts(); n[CacheHits] != 3 || n[CacheMisses] != 1 {
+	if n := r.use.Store.Counts(); n[cache.CountHit] != 3 || n[cache.CountMiss] != 1 {
 		t.Errorf("%v", n)
 	}
 	r.nothingLeft()
@@ -526,7 +525,7 @@ func TestStaleWhileRevalidate(t *testing.T) {
 	r.expect("stale", r.get("/"), "200 one hit", 4)
 	r.run()
 	r.expect("replaced", r.get("/"), "200 two hit", 4)
-	if n := r.use.Store.Counts(); n[CacheRefreshes] != 3 || n[CacheStale] != 5 || r.worker.Stats().Requests != 8 {
+	if n := r.use.Store.Counts(); n[cache.CountRefresh] != 3 || n[cache.CountStale] != 5 || r.worker.Stats().Requests != 8 {
 		t.Errorf("%v, %d requests", n, r.worker.Stats().Requests)
 	}
 	r.now = r.now.Add(1000 * time.Second)

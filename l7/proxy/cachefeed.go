@@ -11,7 +11,7 @@ import (
 )
 
 // serveEntry answers a request by a stored response. It may end the exchange.
-func (x caching) serveEntry(e *cache.Entry, result CacheCount) {
+func (x caching) serveEntry(e *cache.Entry, result cache.Count) {
 	c := x.cached
 	c.result = result
 	a := e.Answer(x.request.Method, x.request.Fields)
@@ -21,7 +21,7 @@ func (x caching) serveEntry(e *cache.Entry, result CacheCount) {
 	c.values = c.values[:0]
 	x.fields = a.AppendFields(x.fields[:0], &c.values)
 	at := len(c.values)
-	c.values = cache.AppendAge(c.values, e.Age(c.use.Store.now()))
+	c.values = cache.AppendAge(c.values, e.Age(c.use.Store.Clock()))
 	x.fields = append(x.fields, semantics.Field{Name: "age", Value: view(c.values[at:])})
 	c.entry, c.body, c.sent, c.complete = e, a.Body, 0, true
 	x.reply = semantics.Message{Status: a.Status, ContentLength: a.Length, Fields: x.fields}
@@ -50,7 +50,7 @@ func (x caching) serveStale(e *cache.Entry) {
 	if !x.w.draining && e.BeginRefresh() {
 		r = x.newRefresh(e)
 	}
-	x.serveEntry(e, CacheStale)
+	x.serveEntry(e, cache.CountStale)
 	if r != nil {
 		r.begin()
 	}
@@ -59,37 +59,11 @@ func (x caching) serveStale(e *cache.Entry) {
 // announce appends Cache-Status (RFC 9211) to the fields of the response.
 func (x caching) announce() {
 	c, at := x.cached, len(x.cached.values)
-	b := append(c.values, "millrace"...)
-	switch c.result {
-	case CacheHits, CacheStale:
-		b = append(b, "; hit"...)
-	case CacheRevalidated:
-		b = append(b, "; fwd=stale; fwd-status=304"...)
-	case CacheCollapsed:
-		b = append(b, "; fwd=uri-miss; collapsed"...)
-	case CacheMisses:
-		why := "uri-miss"
-		switch {
-		case c.entry != nil:
-			why = "stale"
-		case c.miss == cache.VariantMiss:
-			why = "vary-miss"
-		}
-		if b = append(append(b, "; fwd="...), why...); c.fill != nil {
-			b = append(b, "; stored"...)
-		}
-	default:
-		why := "bypass"
-		switch {
-		case x.request.Method != "GET" && x.request.Method != "HEAD":
-			why = "method"
-		case c.control.Has(cache.NoStore):
-			why = "request"
-		}
-		b = append(append(b, "; fwd="...), why...)
+	st := cache.Status{
+		Result: c.result, Miss: c.miss, Stale: c.entry != nil, Stored: c.fill != nil, Method: x.request.Method, NoStore: c.control.Has(cache.NoStore),
 	}
-	c.values = b
-	x.fields = append(x.fields, semantics.Field{Name: "cache-status", Value: view(b[at:])})
+	c.values = st.Append(c.values)
+	x.fields = append(x.fields, semantics.Field{Name: "cache-status", Value: view(c.values[at:])})
 }
 
 const (
@@ -149,17 +123,10 @@ func (c *cached) Pause(on bool) {
 	}
 }
 
-// The rest of side.Stream is of peers that get something.
-
-func (c *cached) Head(*semantics.Message, side.Ending) error { return nil }
-func (c *cached) Write(p []byte) int                         { return len(p) }
-func (c *cached) End([]semantics.Field)                      {}
-func (c *cached) Cancel(bool)                                {}
-func (c *cached) Release()                                   {}
-
 // refresh validates an entry in the background: the client's side of an exchange, in memory. The exchange is an internal one: it is not
 // counted as a request, and not in the access log.
 type refresh struct {
+	noPeer
 	w       *Worker
 	client  *clientInfo
 	rule    *Rule
@@ -188,7 +155,7 @@ func (x caching) newRefresh(e *cache.Entry) *refresh {
 		Method: "GET", Scheme: strings.Clone(m.Scheme), Authority: strings.Clone(m.Authority), Path: strings.Clone(m.Path), ContentLength: -1,
 		Fields: cloneFields(m.Fields),
 	}
-	r.message.Fields = slices.DeleteFunc(r.message.Fields, isConditional)
+	r.message.Fields = slices.DeleteFunc(r.message.Fields, cache.IsConditional)
 	if h := x.hold; h != nil {
 		r.names, r.identity = slices.Clone(h.names), cloneFields(h.identity)
 	}
@@ -208,26 +175,9 @@ func (r *refresh) begin() {
 	if r.entry.Validates() {
 		c.mode = cacheValidate
 	}
-	c.use.Store.counts[r.w.id].Add(int(CacheRefreshes), 1)
+	c.use.Store.Count(r.w.id, cache.CountRefresh)
 	caching{a}.fetch()
 }
-
-// The client's side: it takes everything.
-
-// Head implements side.Stream.
-func (r *refresh) Head(*semantics.Message, side.Ending) error { return nil }
-
-// Write implements side.Stream.
-func (r *refresh) Write(p []byte) int { return len(p) }
-
-// End implements side.Stream.
-func (r *refresh) End([]semantics.Field) {}
-
-// Pause implements side.Stream.
-func (r *refresh) Pause(bool) {}
-
-// Cancel implements side.Stream.
-func (r *refresh) Cancel(bool) {}
 
 // Release implements side.Stream: the next request that finds the entry stale may try again.
 func (r *refresh) Release() { r.entry.EndRefresh() }

@@ -1,9 +1,7 @@
 package proxy
 
 import (
-	"net/url"
 	"slices"
-	"strings"
 
 	"github.com/millrace/millrace/http1"
 	"github.com/millrace/millrace/l7/cache"
@@ -21,7 +19,7 @@ func (x caching) arrived(m *semantics.Message, e side.Ending) (answered bool) {
 	r := x.response(m)
 	switch c.mode {
 	case cacheUnsafe:
-		x.invalidate(&r)
+		c.use.Store.Changed(string(c.text[:c.url]), &r)
 		return false
 	case cacheHead:
 		if c.entry != nil && c.entry.Differs(&r) {
@@ -35,24 +33,16 @@ func (x caching) arrived(m *semantics.Message, e side.Ending) (answered bool) {
 	}
 	if old := c.entry; old != nil {
 		switch {
-		case isOutage(m.Status) && old.ServesErrors(r.Arrived):
+		case cache.IsOutage(m.Status) && old.ServesErrors(r.Arrived):
 			discardResponse(x.exchange, m.Status)
 			x.serveInstead(old)
 			return true
-		case isChange(m.Status) && (c.mode == cacheValidate || !slices.ContainsFunc(x.request.Fields, isConditional)):
+		case cache.Outdates(m.Status) && (c.mode == cacheValidate || !slices.ContainsFunc(x.request.Fields, cache.IsConditional)):
 			c.use.Store.Remove(old) // whether this response is stored or not
 		}
 	}
 	x.beginFill(&r, e)
 	return false
-}
-
-// isOutage reports whether a status is one in whose place a stale response is used (RFC 5861 4).
-func isOutage(status int) bool { return status == 500 || status >= 502 && status <= 504 }
-
-// isChange reports whether a status shows that a stored response is out of date. Other errors may be for one client alone.
-func isChange(status int) bool {
-	return status >= 200 && status < 400 && status != 206 && status != 304 || status == 404 || status == 410
 }
 
 // validated answers by the stored response, which the backend has found valid.
@@ -73,24 +63,24 @@ func (x caching) validated(r *cache.Response, e side.Ending) (answered bool) {
 		return true
 	}
 	if why == cache.Storable {
-		x.commit(fresh)
+		c.endFlight(c.use.Store.Put(fresh, c.mark))
 	}
 	c.endFlight(cache.Unshared)
 	c.entry.EndRefresh()
-	x.serveEntry(fresh, CacheRevalidated)
+	x.serveEntry(fresh, cache.CountRevalidated)
 	return true
 }
 
 // serveInstead answers by a stale response in place of an error.
 func (x caching) serveInstead(e *cache.Entry) {
 	x.cached.endFlight(cache.Failed)
-	x.serveEntry(e, CacheStale)
+	x.serveEntry(e, cache.CountStale)
 }
 
 // rescue answers by a stale response in place of an error of the gateway, if there is one that may be used.
 func (x caching) rescue(f *failure) bool {
 	c := x.cached
-	if c.entry == nil || f.status < 500 || !c.entry.ServesErrors(c.use.Store.now()) {
+	if c.entry == nil || f.status < 500 || !c.entry.ServesErrors(c.use.Store.Clock()) {
 		return false
 	}
 	x.serveInstead(c.entry)
@@ -110,23 +100,17 @@ func (x caching) beginFill(r *cache.Response, e side.Ending) {
 		c.endFlight(cache.Unshared)
 		return
 	case e == side.EndsNow, r.Status == 204:
-		x.commit(fill.Complete(nil))
+		c.endFlight(c.use.Store.Put(fill.Complete(nil), c.mark))
 		return
 	}
-	if r.Length > 0 {
-		if !c.use.Store.Reserve(r.Length) {
-			x.full()
-			return
-		}
-		c.reserved = r.Length
-		c.body = make([]byte, 0, r.Length)
+	if c.fill = c.use.Store.Begin(fill, c.mark, r.Length, c.use.Policy.MaxObject); c.fill == nil {
+		x.full()
 	}
-	c.fill = fill
 }
 
 // full notes that a response is not stored since too many others are being gathered.
 func (x caching) full() {
-	x.cached.use.Store.counts[x.w.id].Add(int(CacheFull), 1)
+	x.cached.use.Store.Count(x.w.id, cache.CountFull)
 	x.cached.endFlight(cache.Failed)
 }
 
@@ -140,37 +124,19 @@ func (x caching) endsByClose() bool {
 	return m.Message().Body == http1.UntilClose
 }
 
-// commit stores a response that is whole. Those that wait for one that each has to validate go their own way at once.
-func (x caching) commit(e *cache.Entry) {
-	c := x.cached
-	outcome := cache.Failed
-	switch stored := c.use.Store.Store(e, c.mark); {
-	case !e.Shared(c.use.Store.now()):
-		outcome = cache.Unshared
-	case stored:
-		outcome = cache.Landed
-	}
-	c.endFlight(outcome)
-}
-
 // collect takes content of the response. It borrows p.
 func (x caching) collect(p []byte) {
 	c := x.cached
 	x.progress = x.w.Now
-	n := int64(len(c.body) + len(p))
-	if n > c.use.Policy.MaxObject {
+	switch c.fill.Add(p) {
+	case cache.Gathered:
+		c.body = c.fill.Body()
+		c.feedOn()
+	case cache.TooLong:
 		x.abandonFill(cache.Unshared, p)
-		return
+	default:
+		x.abandonFill(cache.Failed, p)
 	}
-	if more := n - c.reserved; more > 0 {
-		if more = max(more, min(n, c.use.Policy.MaxObject-c.reserved)); !c.use.Store.Reserve(more) {
-			x.abandonFill(cache.Failed, p)
-			return
-		}
-		c.reserved += more
-	}
-	c.body = append(c.body, p...)
-	c.feedOn()
 }
 
 // abandonFill goes on without storing the response: what the client has not got yet is sent, and the backend is read at the speed of
@@ -178,11 +144,11 @@ func (x caching) collect(p []byte) {
 func (x caching) abandonFill(o cache.Outcome, p []byte) {
 	c := x.cached
 	rest := append(c.body[c.sent:len(c.body):len(c.body)], p...)
-	c.giveUp()
+	c.fill.Drop()
 	if c.endFlight(o); o == cache.Failed {
 		x.full()
 	}
-	c.body, c.feed = nil, feedOver
+	c.fill, c.body, c.feed = nil, nil, feedOver
 	x.down.from, x.down.paused = x.back, false
 	passOn(x.exchange, rest)
 	if d := &x.down; len(d.held) > 0 && !d.paused {
@@ -194,11 +160,9 @@ func (x caching) abandonFill(o cache.Outcome, p []byte) {
 // filled stores the response, all of whose content has come. The client may still have to take some of it.
 func (x caching) filled(trailers []semantics.Field) {
 	c := x.cached
-	e := c.fill.Complete(c.body)
-	c.body = e.Body
-	x.commit(e)
-	c.giveUp()
-	c.complete = true
+	body, outcome := c.fill.Commit()
+	c.fill, c.body, c.complete = nil, body, true
+	c.endFlight(outcome)
 	if len(trailers) > 0 {
 		x.down.trailers = cloneFields(trailers)
 	}
@@ -207,67 +171,4 @@ func (x caching) filled(trailers []semantics.Field) {
 	x.leaveBack(false)
 	x.down.from = c
 	c.feedOn()
-}
-
-// invalidate removes what an unsafe method may have changed: the resource, and those that the response names, if they are of the same
-// origin (RFC 9111 4.4).
-func (x caching) invalidate(r *cache.Response) {
-	if r.Status < 200 || r.Status >= 400 {
-		return
-	}
-	c := x.cached
-	target := string(c.text[:c.url])
-	c.use.Store.Invalidate(target)
-	base, err := url.Parse(target)
-	if err != nil {
-		return
-	}
-	const scheme = len("https://") // as long as http:// and a letter of the host
-	origin := target[:scheme+strings.IndexByte(target[scheme:], '/')+1]
-	for i := range r.Fields {
-		f := &r.Fields[i]
-		if f.Name != "location" && f.Name != "content-location" {
-			continue
-		}
-		ref, err := url.Parse(f.Value)
-		if err != nil {
-			continue
-		}
-		if other, ok := CacheURL(base.ResolveReference(ref)); ok && strings.HasPrefix(other, origin) {
-			c.use.Store.Invalidate(other)
-		}
-	}
-}
-
-// CacheURL returns a URL in the form in which a CacheStore has it: as the key of a request for it.
-func CacheURL(u *url.URL) (string, bool) {
-	name := semantics.Host(u.Host)
-	host, ok := semantics.NormalizeHost(name)
-	path := u.EscapedPath()
-	if path == "" {
-		path = "/"
-	}
-	normal, _, err := semantics.NormalizePath(nil, path)
-	if !ok || host == "" || err != nil || u.Scheme != "http" && u.Scheme != "https" {
-		return "", false
-	}
-	b := appendOrigin(nil, u.Scheme == "https", host, u.Host[len(name):])
-	b = append(b, normal...)
-	if u.RawQuery != "" || u.ForceQuery {
-		b = append(append(b, '?'), u.RawQuery...)
-	}
-	return string(b), true
-}
-
-// appendOrigin appends scheme, host and port of a key. The port begins with its colon, and that of the scheme is left out.
-func appendOrigin(b []byte, secure bool, host, port string) []byte {
-	b, usual := append(b, "http"...), ":80"
-	if secure {
-		b, usual = append(b, 's'), ":443"
-	}
-	b = append(append(b, "://"...), host...)
-	if port != usual && port != ":" {
-		b = append(b, port...)
-	}
-	return b
 }

@@ -10,7 +10,7 @@ import (
 
 // look answers a request by what is stored, or goes on to a backend, perhaps once another request has been there.
 func (x caching) look() {
-	c, now := x.cached, x.rule.Cache.Store.now()
+	c, now := x.cached, x.rule.Cache.Store.Clock()
 	c.mode, c.entry = cacheFetch, nil
 	if x.request.Method == "HEAD" {
 		c.mode = cacheHead // what it brings fills nothing: a backend may answer HEAD by other fields than GET
@@ -20,13 +20,13 @@ func (x caching) look() {
 	if c.miss = miss; e != nil {
 		switch use := e.Use(&c.use.Policy, &c.control, now); {
 		case use == cache.Fresh && c.waited > 0:
-			x.serveEntry(e, CacheCollapsed)
+			x.serveEntry(e, cache.CountCollapsed)
 			return
 		case use == cache.Fresh:
-			x.serveEntry(e, CacheHits)
+			x.serveEntry(e, cache.CountHit)
 			return
 		case use == cache.Stale:
-			x.serveEntry(e, CacheStale)
+			x.serveEntry(e, cache.CountStale)
 			return
 		case use == cache.StaleRefresh && !c.use.Foreground:
 			x.serveStale(e)
@@ -38,12 +38,12 @@ func (x caching) look() {
 	}
 	if c.control.Has(cache.OnlyIfCached) && !c.use.Policy.IgnoreClient {
 		c.entry = nil
-		c.result = CacheMisses
+		c.result = cache.CountMiss
 		x.answer(errNotCached)
 		return
 	}
 	if !x.joins() {
-		c.result = CacheMisses
+		c.result = cache.CountMiss
 		x.fetch()
 	}
 }
@@ -57,11 +57,11 @@ func (x caching) joins() bool {
 	c := x.cached
 	left := c.use.Wait - c.waited
 	if left <= 0 || c.mode == cacheHead || !c.use.Policy.IgnoreClient && c.control.Demands() ||
-		c.mode == cacheFetch && slices.ContainsFunc(x.request.Fields, isConditional) {
+		c.mode == cacheFetch && slices.ContainsFunc(x.request.Fields, cache.IsConditional) {
 		return false
 	}
 	v, w := &cache.Waiter{}, x.w
-	f, how := c.use.Store.Join(c.key(), x.request.Fields, c.use.Store.now(), v, func() {
+	f, how := c.use.Store.Join(c.key(), x.request.Fields, c.use.Store.Clock(), v, func() {
 		w.Loop.Do(func() { c.arrive(v) })
 	})
 	if c.flight = f; how != cache.Waits {
@@ -76,9 +76,6 @@ func (x caching) joins() bool {
 	})
 	return true
 }
-
-// isConditional reports whether a field makes a request one for less than the whole response.
-func isConditional(f semantics.Field) bool { return cache.IsCondition(f.Name) }
 
 // arrive goes on with a request whose wait is over. It runs on the loop of the request.
 func (c *cached) arrive(v *cache.Waiter) {
@@ -109,7 +106,7 @@ func (c *cached) withdraw(*exchange) {
 // fetch sends the request to the rule's pools. It may fail at once: nothing of the exchange may follow.
 func (x caching) fetch() {
 	c := x.cached
-	c.asked = c.use.Store.now()
+	c.asked = c.use.Store.Clock()
 	x.toPool(c.path, c.query, c.client)
 }
 
@@ -119,12 +116,12 @@ func (x caching) condition() {
 	if x.cached.mode != cacheValidate {
 		return
 	}
-	x.fields = x.cached.entry.AppendConditions(slices.DeleteFunc(x.fields, isConditional))
+	x.fields = x.cached.entry.AppendConditions(slices.DeleteFunc(x.fields, cache.IsConditional))
 }
 
 // response returns the response of a backend as package cache reads it.
 func (x caching) response(m *semantics.Message) cache.Response {
-	return cache.Response{Status: m.Status, Fields: m.Fields, Length: m.ContentLength, Asked: x.cached.asked, Arrived: x.cached.use.Store.now()}
+	return cache.Response{Status: m.Status, Fields: m.Fields, Length: m.ContentLength, Asked: x.cached.asked, Arrived: x.cached.use.Store.Clock()}
 }
 
 // asking returns the request as package cache reads it. Credentials may also be in a cookie, or be a certificate, where the route asks
@@ -133,8 +130,6 @@ func (x caching) asking() cache.Request {
 	g := x.rule.Guard
 	return cache.Request{
 		Key: x.cached.key(), Fields: x.request.Fields, Outgoing: x.fields, NoStore: x.cached.control.Has(cache.NoStore),
-		Authorized: g != nil && g.Auth != nil || x.client.peer != nil || slices.ContainsFunc(x.request.Fields, isAuthorization),
+		Authorized: g != nil && g.Auth != nil || x.client.peer != nil,
 	}
 }
-
-func isAuthorization(f semantics.Field) bool { return f.Name == "authorization" }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/internal/testkit/memtransport"
+	"github.com/millrace/millrace/l7/cache"
 )
 
 // bodyOf returns the content of a response.
@@ -51,7 +52,7 @@ func TestRequestsCollapse(t *testing.T) {
 	for _, c := range c[1:] {
 		r.expect("another", string(c.Take()), "200 x fwd=uri-miss; collapsed", 1)
 	}
-	if n := r.use.Store.Counts(); n[CacheMisses] != 1 || n[CacheCollapsed] != 9 {
+	if n := r.use.Store.Counts(); n[cache.CountMiss] != 1 || n[cache.CountCollapsed] != 9 {
 		t.Errorf("%v", n)
 	}
 	r.nothingLeft(c...)
@@ -265,7 +266,7 @@ func TestGatheringIsBounded(t *testing.T) {
 	if got := r.get("/"); !strings.Contains(got, "0123456789abcdef") {
 		t.Errorf("%q", got)
 	}
-	if n := r.use.Store.Counts(); n[CacheFull] != 2 || r.use.Store.Stats().Objects != 0 {
+	if n := r.use.Store.Counts(); n[cache.CountFull] != 2 || r.use.Store.Stats().Objects != 0 {
 		t.Errorf("%v", n)
 	}
 	r.use.Store.Reserve(-1<<22 + 10)

@@ -154,7 +154,7 @@ func (c *clientInfo) established(s *ctls.ConnectionState) {
 	c.sni, _ = semantics.NormalizeHost(s.ServerName) // crypto/tls refuses names that end with a dot, and keeps upper case
 	if len(s.VerifiedChains) > 0 {                   // a certificate that was not verified names anyone
 		c.peer = s.PeerCertificates[0]
-		c.certFields = c.listener.ClientCert.fields(s.VerifiedChains[0])
+		c.certFields = c.listener.ClientCert.Fields(s.VerifiedChains[0])
 	}
 }
 

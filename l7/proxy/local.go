@@ -19,6 +19,7 @@ import (
 // one step at a time: it opens the file, or reads the next part of it, and the loop goes on once it has that. At most waiters of them
 // wait for a disk at once. An answer holds one part of a file at most, and is read on when its client has taken that.
 type local struct {
+	noPeer
 	w      *Worker
 	x      *exchange // nil once the exchange has ended or goes on with a backend
 	answer *files.Answer
@@ -304,10 +305,12 @@ func (l *local) Pause(on bool) {
 	}
 }
 
-// The rest of side.Stream is of peers that get something.
+// noPeer is the part of side.Stream of a side that is no connection: it takes everything, and nothing follows.
+type noPeer struct{}
 
-func (l *local) Head(*semantics.Message, side.Ending) error { return nil }
-func (l *local) Write(p []byte) int                         { return len(p) }
-func (l *local) End([]semantics.Field)                      {}
-func (l *local) Cancel(bool)                                {}
-func (l *local) Release()                                   {}
+func (noPeer) Head(*semantics.Message, side.Ending) error { return nil }
+func (noPeer) Write(p []byte) int                         { return len(p) }
+func (noPeer) End([]semantics.Field)                      {}
+func (noPeer) Pause(bool)                                 {}
+func (noPeer) Cancel(bool)                                {}
+func (noPeer) Release()                                   {}

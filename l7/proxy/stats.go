@@ -143,7 +143,7 @@ type Record struct {
 	Reason     string // of input that was refused before it was a request: a Refusal, or the error of a handshake; of a request that a Guard has refused
 	RequestID  string // where the listener has a field for it, or a variable has asked for it
 	User       string // whom credentials of the request name, where its rule asks for some
-	Cache      string // what a cache has done, where the rule has one: the name of a CacheCount
+	Cache      string // what a cache has done, where the rule has one: the name of a cache.Count
 	Attempts   int
 	BytesIn    uint64
 	BytesOut   uint64

@@ -28,6 +28,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/l7/rewrite"
 	"github.com/millrace/millrace/l7/route"
 	"github.com/millrace/millrace/tls"
 )
@@ -217,19 +218,19 @@ func TestClientCertificates(t *testing.T) {
 	xfcc := `;Subject="CN=a \\\"quoted\\\"\\, name,O=O";URI="spiffe://d/w;x";DNS=one.test;DNS=two.test`
 	for _, c := range []struct {
 		name  string
-		style ClientCert
+		style rewrite.ClientCert
 		cert  *authority
 		want  string
 	}{
-		{"RFC 9440, trusted", ClientCert{Style: CertRFC9440}, client, "Client-Cert: " + b64(client) + "\n"},
-		{"none shown, trusted", ClientCert{Style: CertRFC9440}, nil, "Client-Cert: forged\nClient-Cert-Chain: forged\nX-Forwarded-Client-Cert: forged\n"},
-		{"off", ClientCert{}, client, ""},
-		{"none shown", ClientCert{Style: CertRFC9440}, nil, ""},
-		{"RFC 9440", ClientCert{Style: CertRFC9440}, client, "Client-Cert: " + b64(client) + "\n"},
-		{"RFC 9440 with chain", ClientCert{CertRFC9440, true}, client, "Client-Cert: " + b64(client) + "\nClient-Cert-Chain: " + b64(middle) + ", " + b64(root) + "\n"},
-		{"XFCC", ClientCert{Style: CertXFCC}, client, "X-Forwarded-Client-Cert: Hash=" + hash(client) + xfcc + "\n"},
-		{"XFCC with chain", ClientCert{CertXFCC, true}, client, "X-Forwarded-Client-Cert: Hash=" + hash(client) + `;Cert="` + asPEM(client) + `";Chain="` + asPEM(client, middle, root) + `"` + xfcc + "\n"},
-		{"a name with lines", ClientCert{Style: CertXFCC}, evil, "X-Forwarded-Client-Cert: Hash=" + hash(evil) + "\n"},
+		{"RFC 9440, trusted", rewrite.ClientCert{Style: rewrite.CertRFC9440}, client, "Client-Cert: " + b64(client) + "\n"},
+		{"none shown, trusted", rewrite.ClientCert{Style: rewrite.CertRFC9440}, nil, "Client-Cert: forged\nClient-Cert-Chain: forged\nX-Forwarded-Client-Cert: forged\n"},
+		{"off", rewrite.ClientCert{}, client, ""},
+		{"none shown", rewrite.ClientCert{Style: rewrite.CertRFC9440}, nil, ""},
+		{"RFC 9440", rewrite.ClientCert{Style: rewrite.CertRFC9440}, client, "Client-Cert: " + b64(client) + "\n"},
+		{"RFC 9440 with chain", rewrite.ClientCert{Style: rewrite.CertRFC9440, Chain: true}, client, "Client-Cert: " + b64(client) + "\nClient-Cert-Chain: " + b64(middle) + ", " + b64(root) + "\n"},
+		{"XFCC", rewrite.ClientCert{Style: rewrite.CertXFCC}, client, "X-Forwarded-Client-Cert: Hash=" + hash(client) + xfcc + "\n"},
+		{"XFCC with chain", rewrite.ClientCert{Style: rewrite.CertXFCC, Chain: true}, client, "X-Forwarded-Client-Cert: Hash=" + hash(client) + `;Cert="` + asPEM(client) + `";Chain="` + asPEM(client, middle, root) + `"` + xfcc + "\n"},
+		{"a name with lines", rewrite.ClientCert{Style: rewrite.CertXFCC}, evil, "X-Forwarded-Client-Cert: Hash=" + hash(evil) + "\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRig(t, fieldsBackend(t, names...), func(r *rig) {
@@ -410,7 +411,7 @@ func TestOpenSSLClients(t *testing.T) {
 	r := newRig(t, fieldsBackend(t, "X-Forwarded-Client-Cert"), func(r *rig) {
 		ln := r.tree.Listeners[1]
 		ln.TLS.ClientAuth, ln.TLS.ClientCAs = ctls.RequireAndVerifyClientCert, root.pool()
-		ln.ClientCert.Style = CertXFCC
+		ln.ClientCert.Style = rewrite.CertXFCC
 	})
 	dir := t.TempDir()
 	key, err := x509.MarshalECPrivateKey(client.key)

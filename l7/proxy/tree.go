@@ -7,6 +7,7 @@ import (
 
 	"github.com/millrace/millrace/http1"
 	"github.com/millrace/millrace/http2"
+	"github.com/millrace/millrace/l7/cache"
 	"github.com/millrace/millrace/l7/files"
 	"github.com/millrace/millrace/l7/pool"
 	"github.com/millrace/millrace/l7/rewrite"
@@ -42,7 +43,7 @@ type Listener struct {
 	// Store.Serves of package tls, and SameName.
 	Serves func(serverName, host string) bool
 	// ClientCert tells backends of the certificate that a client has shown.
-	ClientCert ClientCert
+	ClientCert rewrite.ClientCert
 	// HTTP3 serves HTTP/3 on the UDP port of the address; nil does not. It needs TLS and Worker.Share.
 	HTTP3 *HTTP3Options
 
@@ -124,7 +125,7 @@ type Rule struct {
 	// Files answers out of a folder; what it does not have goes to Backends, if there are any.
 	Files *files.Site
 	// Cache answers out of a cache what Backends have answered before; nil does not.
-	Cache *CacheUse
+	Cache *cache.Rule
 	// RequestHeaders, Rewrite and ResponseHeaders change what is passed on; nil changes nothing.
 	RequestHeaders, ResponseHeaders *rewrite.Headers
 	Rewrite                         *rewrite.Rewrite
