@@ -18,6 +18,7 @@ type feature int
 const (
 	proxying    feature = iota
 	serving             // files of a folder, in place of a backend
+	caching             // responses: in memory by ours, in files by nginx, which are in the page cache and stay open
 	compressing         // responses
 	limiting            // requests of each path, far below the limit
 	logging             // a line for each request
@@ -44,6 +45,8 @@ func (c webConfig) nginxHTTP() string {
 	switch c.with {
 	case serving:
 		return "\tsendfile on; tcp_nopush on; open_file_cache max=1024;\n"
+	case caching:
+		return "\tproxy_cache_path " + c.dir + "/nginx-cache keys_zone=one:8m inactive=1d;\n\tsendfile on; open_file_cache max=1024;\n"
 	case compressing:
 		return fmt.Sprintf("\tgzip on; gzip_proxied any; gzip_comp_level %d;\n", c.level)
 	}
@@ -51,8 +54,11 @@ func (c webConfig) nginxHTTP() string {
 }
 
 func (c webConfig) nginxRule() string {
-	if c.with == serving {
+	switch c.with {
+	case serving:
 		return "root " + c.filesDir() + ";"
+	case caching:
+		return "proxy_pass http://backend; proxy_cache one; proxy_cache_valid 200 1h;"
 	}
 	return "proxy_pass http://backend;"
 }
@@ -88,6 +94,8 @@ func (c webConfig) caddyRule() string {
 // top are keys of our file at its top.
 func (c webConfig) top() string {
 	switch c.with {
+	case caching:
+		return "caches: [{name: all, memory: 67108864}]\n"
 	case limiting:
 		return fmt.Sprintf("rate_limits: [{name: paths, key: {by: path}, requests: 1000000, keys: %d}]\n", 2*limitKeys)
 	case logging:
@@ -114,8 +122,11 @@ func (c webConfig) listener() string {
 
 // rule is what our rule for all requests does.
 func (c webConfig) rule() string {
-	if c.with == serving {
+	switch c.with {
+	case serving:
 		return "static: {root: " + c.filesDir() + "}"
+	case caching:
+		return "backend_refs: [{name: one}], cache: {name: all, default_ttl: 1h}"
 	}
 	return "backend_refs: [{name: one}]"
 }
@@ -156,7 +167,12 @@ func (b *gatewayBench) product() (all []harness.Measure) {
 		}
 		all = append(all, m)
 	}
-	all = append(all, b.codings()...)
+	w := webRow{name: "cache hit of 4 KiB", unit: "request", count: "requests", port: webPort, conns: 32, size: 4 << 10}
+	m := harness.Measure{Name: w.name, Unit: w.unit, Peer: webNginx, Gates: []harness.Gate{ownGate(webNginx, 1)}}
+	for _, name := range []string{ours, webNginx} {
+		m.Contestants = append(m.Contestants, b.contestant(name, name, webConfig{with: caching}, w))
+	}
+	all = append(append(all, m), b.codings()...)
 	return append(all, b.costs()...)
 }
 

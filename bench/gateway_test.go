@@ -35,6 +35,7 @@ func TestGatewayRowsRun(t *testing.T) {
 		"idle connections":                                          {ours},
 		"HTTP/1.1, 128 B, with the core's receive path":             {webOwnXDP},
 		"static file of 4 KiB":                                      {ours, webNginx},
+		"cache hit of 4 KiB":                                        {ours, webNginx},
 		"gzip of 64 KiB of text":                                    {ours, webNginx + ", level 4"},
 		"zstd of 64 KiB of text":                                    {ours},
 		"br of 64 KiB of text":                                      {ours},
