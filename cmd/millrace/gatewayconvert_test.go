@@ -41,7 +41,7 @@ func TestGatewayConvert(t *testing.T) {
 		{whole + " --strict", exitOK, "listeners:", ""},
 		{changed, exitOK, "listeners:", "changed: proxy_set_header Host $host"},
 		{changed + " --strict", exitLeft, "", "changed: proxy_set_header Host $host"},
-		{less, exitLeft, "listeners:", "LEFT OUT: proxy_cache x: caches are not converted"},
+		{less, exitLeft, "listeners:", "LEFT OUT: proxy_cache x: the cache is not known"},
 		{less + " --all", exitLeft, "listeners:", "translated: proxy_pass http://127.0.0.1:9000"},
 		{less + " --strict -o " + out, exitLeft, "", "LEFT OUT"},
 		{whole + " -o " + out, exitOK, "", "0 left out"},

@@ -19,6 +19,7 @@ type haproxy struct {
 	backends        map[string]*proxy
 	pools           map[string]*pool // by section
 	edits           map[string]*backendEdits
+	caches          map[string]*cache
 }
 
 // proxy is a frontend, a backend or both, with the lines of its defaults before its own.
@@ -70,7 +71,7 @@ func (p *proxy) tcp() bool {
 }
 
 func convertHAProxy(s *source, l *ledger, m *model) {
-	h := &haproxy{s: s, l: l, m: m, backends: map[string]*proxy{}, pools: map[string]*pool{}, edits: map[string]*backendEdits{}}
+	h := &haproxy{s: s, l: l, m: m, backends: map[string]*proxy{}, pools: map[string]*pool{}, edits: map[string]*backendEdits{}, caches: map[string]*cache{}}
 	sections := parseHAProxy(s, l)
 	if len(s.problems) > 0 {
 		return
@@ -126,6 +127,8 @@ func (h *haproxy) sections(list []*section) (fronts []*proxy) {
 		case "resolvers":
 			l.ok(c.at, "resolver")
 			h.resolvers(c)
+		case "cache":
+			h.readCache(c)
 		case "userlist":
 			l.left(c.at, "passwords are in a file of htpasswd", "write one with htpasswd -B, and name it in routes[].auth.basic")
 			h.leftLines(c, "it is of a userlist")

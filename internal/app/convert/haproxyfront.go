@@ -386,7 +386,7 @@ func (f *frontend) backends() {
 			f.h.l.left(x.at, "its condition cannot be expressed", "write rules with matches by host, path, method, header, query or client")
 			continue
 		}
-		if r := f.h.toBackend(x, x.arg(1)); r != nil {
+		if r := f.backend(x, x.arg(1)); r != nil {
 			f.enter(x, v, r)
 		}
 	}
@@ -395,11 +395,11 @@ func (f *frontend) backends() {
 	}
 	var r *rule
 	if x := f.p.last("default_backend"); x != nil {
-		if r = f.h.toBackend(x, x.arg(1)); r != nil {
+		if r = f.backend(x, x.arg(1)); r != nil {
 			f.h.l.ok(x.at, "routes[].rules[]")
 		}
 	} else if f.p.kind == "listen" {
-		r = f.h.toBackend(&line{words: []string{"listen"}, at: f.p.at}, f.p.name)
+		r = f.backend(&line{words: []string{"listen"}, at: f.p.at}, f.p.name)
 	}
 	if r == nil {
 		r = newRule(f.p.at)

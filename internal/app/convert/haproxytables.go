@@ -55,7 +55,6 @@ func init() {
 		{"a file of HAProxy has a header before its page", "write the page alone to a file of html, and name it in error_pages", []string{"errorfile", "errorfiles", "http-errors", "http-error", "errorloc", "errorloc302", "errorloc303"}},
 		{"requests are not captured", "access_log has fields of its own", []string{"capture", "capture request", "capture response", "http-request capture", "http-response capture", "declare"}},
 		{"rules have no variables of their own", "write rules for the cases", []string{"http-request set-var", "http-response set-var", "http-request unset-var", "http-request set-var-fmt", "tcp-request content set-var", "http-request set-map", "http-request add-acl"}},
-		{"caches are not converted", "write caches, and cache of the rule", []string{"cache", "http-request cache-use", "http-response cache-store"}},
 		{"mail is not sent", "alert by the metrics", []string{"mailers", "email-alert"}},
 		{"expressions of old forms are not translated", "write http-request set-header, del-header or replace-path, and convert again", []string{
 			"reqrep", "reqirep", "rspirep", "rsprep", "reqadd", "rspadd", "reqdel", "reqidel", "rspdel", "rspidel", "reqallow", "reqdeny", "block", "reqiallow", "reqideny", "reqpass", "reqtarpit",

@@ -14,6 +14,7 @@ type model struct {
 	resolvers []string
 	maxTTL    time.Duration
 	limits    []*rateLimit
+	caches    []*cache
 	listeners []*listener
 	routes    []*siteRoute
 	tlsRoutes []*streamRoute
@@ -247,6 +248,7 @@ type rule struct {
 	timeout   time.Duration
 	attempts  int // -1 is the default
 	codes     []int
+	cache     *ruleCache
 	streaming bool // WebSocket is passed on, in the source's words
 }
 

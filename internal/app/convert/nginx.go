@@ -19,6 +19,7 @@ type nginx struct {
 	pools     map[string]string     // names of pools, by what they are made of
 	limits    map[string]string     // names of rate limits, the same
 	streams   map[string]*directive // upstreams of stream
+	caches    map[string]*cacheZone // by keys_zone
 	schemes   map[string]bool       // variables that have X-Forwarded-Proto of a proxy, or the scheme
 }
 
@@ -32,7 +33,7 @@ type zone struct {
 func convertNginx(s *source, l *ledger, m *model, by *inclusion) {
 	n := &nginx{
 		s: s, l: l, m: m, upstreams: map[string]*directive{}, schemes: map[string]bool{}, zones: map[string]*zone{}, connZones: map[string]*directive{},
-		pools: map[string]string{}, limits: map[string]string{}, streams: map[string]*directive{},
+		pools: map[string]string{}, limits: map[string]string{}, caches: map[string]*cacheZone{}, streams: map[string]*directive{},
 	}
 	list := parseNginx(s, l, 0, by)
 	if len(s.problems) > 0 {
@@ -87,6 +88,7 @@ func (n *nginx) http(sc *scope) {
 		n.l.ok(d.at, "pools[]")
 	}
 	n.readZones(sc)
+	n.readCaches(sc)
 	for _, d := range sc.own("map") {
 		n.readMap(d)
 	}

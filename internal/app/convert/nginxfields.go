@@ -156,6 +156,8 @@ func (s *site) responseFields(r *rule, sc *scope, text bool) {
 			led.changed(d.at, "FixedResponse", "Content-Type is sent once; nginx sends that of the text as well")
 		case d.arg(1) == "":
 			led.ok(d.at, "") // nginx adds nothing
+		case d.arg(1) == "$upstream_cache_status":
+			led.changed(d.at, "", "responses have Cache-Status (RFC 9211)")
 		case !validField(name) || !validValue(e.text) || e.text == "":
 			led.left(d.at, "rules cannot add the field, or it is no value", "")
 		case e.unknown != "":

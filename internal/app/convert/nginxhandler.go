@@ -177,6 +177,9 @@ func (s *site) proxied(l *loc, d *directive) *rule {
 	}
 	r.pools = []weighted{{name, 1}}
 	led.ok(d.at, "backend_refs")
+	if d.name == "proxy_pass" {
+		r.cache = s.cached(l, "proxy")
+	}
 	s.replace(l, d, &t, variables, r)
 	s.requestFields(l, d, &t, r)
 	s.retries(l, r)

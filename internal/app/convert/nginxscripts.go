@@ -55,6 +55,7 @@ func (s scripting) scripted(l *loc, d *directive) *rule {
 	}
 	r := newRule(d.at)
 	r.pools = []weighted{{s.n.enter(p, scriptsName(d)), 1}}
+	r.cache = s.cached(l, "fastcgi")
 	if script != "" {
 		r.rewrite = &modifier{replaceFull, script}
 	}
@@ -265,6 +266,7 @@ func (s scripting) tryScript(l *loc, d *directive, last string, r *rule) *rule {
 	p.fast.fallback = name
 	s.beside(l, to, name)
 	s.inFolder(l, p.fast)
+	r.cache = s.cached(to, "fastcgi")
 	r.pools = []weighted{{s.n.enter(p, scriptsName(to.sc.own("fastcgi_pass")[0])), 1}}
 	g := s.guard(to)
 	s.named = &g
@@ -298,6 +300,7 @@ func (s scripting) indexScript(l *loc, r *rule) {
 		return
 	}
 	p.fast.index = f.index
+	r.cache = s.cached(to, "fastcgi")
 	s.beside(l, to, l.path+"x.php")
 	r.pools = []weighted{{s.n.enter(p, scriptsName(d)), 1}}
 	g := s.guard(to)

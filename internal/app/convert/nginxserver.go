@@ -73,6 +73,8 @@ func (n *nginx) routesOf(v *server) {
 			case line == nil || line.Result != "":
 			case strings.HasPrefix(d.name, "ssl_"):
 				n.l.unneeded(d.at, "no address has TLS")
+			case strings.HasPrefix(d.name, "proxy_cache") || d.name == "proxy_no_cache" || d.name == "proxy_ignore_headers":
+				n.l.unneeded(d.at, "no location has a cache by it")
 			case strings.HasPrefix(d.name, "fastcgi_"):
 				n.l.unneeded(d.at, "no location without its own uses it")
 			}

@@ -64,13 +64,7 @@ func init() {
 			"uwsgi_param", "uwsgi_read_timeout", "uwsgi_send_timeout", "uwsgi_connect_timeout", "uwsgi_buffering", "uwsgi_request_buffering", "uwsgi_max_temp_file_size",
 			"uwsgi_buffers", "uwsgi_buffer_size", "scgi_param",
 		}},
-		{"caches are not converted", "write caches, and cache of the rule", []string{
-			"proxy_cache", "proxy_cache_path", "proxy_cache_key", "proxy_cache_valid", "proxy_cache_bypass", "proxy_no_cache", "proxy_cache_use_stale", "proxy_cache_lock",
-			"proxy_cache_lock_timeout", "proxy_cache_lock_age", "proxy_cache_revalidate", "proxy_cache_background_update", "proxy_cache_methods", "proxy_cache_min_uses",
-			"proxy_cache_convert_head", "proxy_ignore_headers", "proxy_store", "proxy_store_access", "slice", "proxy_cache_purge", "fastcgi_cache", "fastcgi_cache_path",
-			"fastcgi_cache_key", "fastcgi_cache_valid", "fastcgi_cache_bypass", "fastcgi_no_cache", "fastcgi_cache_use_stale", "fastcgi_cache_lock", "fastcgi_cache_methods",
-			"fastcgi_cache_min_uses", "fastcgi_cache_background_update", "fastcgi_cache_revalidate", "fastcgi_ignore_headers",
-		}},
+		{"responses are stored as RFC 9111 has it, and in memory", "write caches, and cache of the rule", []string{"proxy_store", "proxy_store_access", "slice", "proxy_cache_purge", "fastcgi_store"}},
 		{"the gateway does not change content", "change it at the application", []string{
 			"sub_filter", "sub_filter_once", "sub_filter_types", "sub_filter_last_modified", "addition_types", "add_before_body", "add_after_body", "ssi", "ssi_types",
 			"image_filter", "xslt_stylesheet", "proxy_set_body", "proxy_method", "gunzip", "source_charset",

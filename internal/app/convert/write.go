@@ -19,6 +19,9 @@ func write(s *source, m *model, language Language) string {
 		root.put("resolver", (&object{}).put("servers", m.resolvers).put("max_ttl", m.maxTTL))
 	}
 	root.put("rate_limits", each(m.limits, p.rateLimit))
+	root.put("caches", each(m.usedCaches(), func(c *cache) *object {
+		return (&object{comment: p.comment(c.at, "")}).put("name", c.name).put("memory", c.memory).put("max_object", c.maxObject)
+	}))
 	root.put("listeners", each(m.listeners, p.listener))
 	root.put("routes", each(m.routes, p.route))
 	root.put("tls_routes", each(m.tlsRoutes, p.streamRoute))
@@ -30,6 +33,24 @@ func write(s *source, m *model, language Language) string {
 		w.field(&root.fields[i], "", "")
 	}
 	return w.String()
+}
+
+// usedCaches returns the caches that rules name.
+func (m *model) usedCaches() (list []*cache) {
+	used := map[string]bool{}
+	for _, r := range m.routes {
+		for _, u := range r.rules {
+			if u.cache != nil && !u.answers() {
+				used[u.cache.name] = true
+			}
+		}
+	}
+	for _, c := range m.caches {
+		if used[c.name] {
+			list = append(list, c)
+		}
+	}
+	return list
 }
 
 // oneLine returns text that a comment can have.
@@ -246,7 +267,7 @@ func (p printer) rule(r *rule) *object {
 		if r.attempts != 0 {
 			retry.put("codes", r.codes)
 		}
-		o.put("retry", retry)
+		o.put("retry", retry).put("cache", r.cache.object())
 	}
 	return o
 }
