@@ -284,3 +284,56 @@ func begun(c *Conn) *Exchange {
 	c.Begin(x)
 	return x
 }
+
+// The work of rules on a body is paid for by its bytes: many small pieces of one are evaluated to its end, and an expression that takes
+// too many steps is a bound.
+func TestWorkOfMessages(t *testing.T) {
+	h := newHanded(t, Config{Refuse: true}, `alert http any any -> any any (http.request_body; content:"abcd"; content:"efgh"; sid:1;)
+alert http any any -> any any (http.request_body; content:"zaaa"; pcre:"/(a+)+(a+)+\1\2\1b/"; sid:2;)
+alert http any any -> any any (http.uri; content:"long"; pcre:"/(a+)+(a+)+\1\2\1b/"; sid:3;)
+`)
+	c := h.connect()
+	x := begun(c)
+	x.Head(1, signature.ToServer, raw("POST / HTTP/1.1\nHost: a\n\n", false))
+	x.Body(1, signature.ToServer, []byte("abcd"))
+	for i := range 900 {
+		if r := x.Body(1, signature.ToServer, []byte(strings.Repeat("x", 100))); r.Bound {
+			t.Fatalf("a bound at piece %d", i)
+		}
+	}
+	x.Body(1, signature.ToServer, []byte("efgh"))
+	if got := h.take(); got != "1" {
+		t.Errorf("alerts %q", got)
+	}
+	x.Close(1)
+	x = begun(c)
+	if r := x.Head(1, signature.ToServer, raw("GET /long"+strings.Repeat("a", 1200)+" HTTP/1.1\nHost: a\n\n", true)); !r.Bound {
+		t.Error("no bound in a header")
+	}
+	x.Close(1)
+	x = begun(c)
+	x.Head(1, signature.ToServer, raw("POST / HTTP/1.1\nHost: a\n\n", false))
+	if r := x.Body(1, signature.ToServer, []byte("z"+strings.Repeat("a", 1200))); !r.Bound {
+		t.Error("no bound in a body")
+	}
+	x.Close(1)
+	c.Close()
+	h.empty()
+}
+
+// An exchange that ends after its connection gives back what it holds, and nothing else.
+func TestAnExchangeThatOutlivesItsConnection(t *testing.T) {
+	h := newHanded(t, Config{}, `alert http any any -> any any (http.method; content:"POST"; flowbits:set,one; sid:1;)
+alert http any any -> any any (http.request_body; bsize:3; flowbits:set,two; sid:2;)
+`)
+	c := h.connect()
+	x := begun(c)
+	x.Head(1, signature.ToServer, raw("POST / HTTP/1.1\nHost: a\n\n", false))
+	x.Body(1, signature.ToServer, []byte("abc"))
+	c.Close()
+	x.Close(1)
+	if got := h.take(); got != "1 2" || h.last.Packet != 0 {
+		t.Errorf("alerts %q", got)
+	}
+	h.empty()
+}

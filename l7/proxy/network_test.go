@@ -186,6 +186,7 @@ var onEither = map[string]func(t *testing.T){
 	"TestAClientOfHTTP3ThatTakesNoAnswerIsCut":     TestAClientOfHTTP3ThatTakesNoAnswerIsCut,
 	"TestRelaysHTTP3":                              TestRelaysHTTP3,
 	"TestRequestsOfHTTP3AreInspected":              TestRequestsOfHTTP3AreInspected,
+	"TestHelloOfHTTP3HasJA4":                       TestHelloOfHTTP3HasJA4,
 	"TestFailedHandshakesOfHTTP3AreRecorded":       TestFailedHandshakesOfHTTP3AreRecorded,
 	"TestConnectionsOfHTTP3AreLimited":             TestConnectionsOfHTTP3AreLimited,
 	"TestRelaysToHTTP3":                            TestRelaysToHTTP3,
