@@ -26,6 +26,10 @@ type statusFlags struct {
 	backend      string
 	limit        int
 	watch        time.Duration // 0 is once
+
+	// The picture before, for rates, with --watch.
+	before *admin.Status
+	at     time.Time
 }
 
 func newGatewayStatus(c *console) *cobra.Command {
@@ -44,9 +48,10 @@ the gateway sends no others. --summary shows one line for each service, and thei
 sum: how many of its backends take new connections, connections, packets, drops.
 The gateway sends the sums, also with --json: "summary" in place of backends.
 
---watch repeats it every 2 seconds, or at another interval: --watch=500ms. On a
-terminal the screen is redrawn; elsewhere an empty line separates the outputs.
-Ctrl-C ends it with exit code 0.
+--watch repeats it every 2 seconds, or at another interval: --watch=500ms. From the
+second time on it begins with rates: of the gateway, and of the 20 backends with the
+most traffic. On a terminal the screen is redrawn; elsewhere an empty line separates
+the outputs. Ctrl-C ends it with exit code 0.
 
 --json prints one object: schema, version, config, started, reload, counts,
 engine, gateway, kernel_programs, and http (listeners, pools, counts) where there are
@@ -105,7 +110,12 @@ func (sf *statusFlags) show(ctx context.Context, c *console, g *admin.Client, ar
 		return c.jsonLine(st)
 	case asJSON:
 		return c.json(st)
-	case sf.summary:
+	}
+	if now := time.Now(); sf.watch != 0 {
+		ratesOf(&st, sf.before, now.Sub(sf.at)).show(c)
+		sf.before, sf.at = &st, now
+	}
+	if sf.summary {
 		showSummary(c, &st)
 		return nil
 	}
