@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/hex"
+	"math/big"
 	"os"
 	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/crypto/chacha20"
 
 	"github.com/millrace/millrace/gpukern/aead"
 )
@@ -308,4 +311,66 @@ func TestACodeThatCarriesTwice(t *testing.T) {
 		x.roundTrip(t, func() int { return b.Seal(&x.b) }, func() int { return b.Open(&x.b) })
 		b.onDevice(t, 2)
 	})
+}
+
+// TestACodeAboveTheModulus has texts whose sum is the modulus and a little: it must be reduced once more. The text is solved for it.
+func TestACodeAboveTheModulus(t *testing.T) {
+	devices(t, 1, 1, func(t *testing.T, b *bed, _ int) {
+		k, err := aead.NewKey(aead.ChaCha20Poly1305, make([]byte, 32))
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := &texts{b: aead.Batch{Keys: []*aead.Key{k}}}
+		for counter := uint64(0); len(x.b.Ops) < 8; counter++ {
+			op := aead.Op{Len: 16, Text: uint32(len(x.before))}
+			binary.LittleEndian.PutUint64(op.Nonce[4:], counter)
+			if text, ok := textOfSum(t, op.Nonce[:12], int64(counter%5)); ok {
+				x.before = append(append(x.before, text...), make([]byte, aead.TagSize)...)
+				x.b.Ops = append(x.b.Ops, op)
+			}
+		}
+		x.roundTrip(t, func() int { return b.Seal(&x.b) }, func() int { return b.Open(&x.b) })
+		b.onDevice(t, 16)
+	})
+}
+
+// textOfSum returns the plaintext of 16 bytes under the key of zeros whose sum in Poly1305, before its key is added, is congruent to v
+// modulo 2^130-5. There is one for a quarter of the nonces.
+func textOfSum(t *testing.T, nonce []byte, v int64) (text []byte, ok bool) {
+	t.Helper()
+	c, err := chacha20.NewUnauthenticatedCipher(make([]byte, 32), nonce)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var first, stream [64]byte
+	c.XORKeyStream(first[:], first[:])
+	c.XORKeyStream(stream[:], stream[:])
+	for _, i := range []int{3, 7, 11, 15} {
+		first[i] &= 15
+	}
+	for _, i := range []int{4, 8, 12} {
+		first[i] &= 252
+	}
+	number := func(le []byte) *big.Int {
+		be := slices.Clone(le)
+		slices.Reverse(be)
+		return new(big.Int).SetBytes(be)
+	}
+	one := big.NewInt(1)
+	p := new(big.Int).Sub(new(big.Int).Lsh(one, 130), big.NewInt(5))
+	r, above := number(first[:16]), new(big.Int).Lsh(one, 128)
+	lengths := new(big.Int).Add(above, new(big.Int).Lsh(big.NewInt(16), 64)) // no associated data, 16 bytes
+	// v = (m + 2^128) r^2 + lengths r
+	m := new(big.Int).Sub(big.NewInt(v), new(big.Int).Mul(lengths, r))
+	m.Mul(m, new(big.Int).ModInverse(new(big.Int).Mul(r, r), p))
+	m.Mod(m.Sub(m, above), p)
+	if m.BitLen() > 128 {
+		return nil, false
+	}
+	text = m.FillBytes(make([]byte, 16))
+	slices.Reverse(text)
+	for i := range text {
+		text[i] ^= stream[i]
+	}
+	return text, true
 }
