@@ -6,9 +6,12 @@ import (
 	"encoding/hex"
 	"math/big"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"unsafe"
 
 	"golang.org/x/crypto/chacha20"
 
@@ -110,6 +113,53 @@ func TestInPlace(t *testing.T) {
 		other.Mem = make([]byte, 100)
 		if _, err := b.SealIn(a, &other); err != ErrMemory {
 			t.Errorf("other memory: %v", err)
+		}
+		if err := a.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestBytesBesideTextsAreOthers: the owner of the bytes before a text may write them while a kernel works on the text, which shares sixteen
+// bytes with them. None of what it writes is lost.
+func TestBytesBesideTextsAreOthers(t *testing.T) {
+	devices(t, 30, 300, func(t *testing.T, b *bed, n int) {
+		mem := mapped(t, 64<<10)
+		a, err := b.Register(mem)
+		if err != nil {
+			t.Fatal(err)
+		}
+		k, err := aead.NewKey(aead.AES128GCM, make([]byte, 16))
+		if err != nil {
+			t.Fatal(err)
+		}
+		beside := (*uint32)(unsafe.Pointer(&mem[0]))
+		stop, lost := make(chan struct{}), make(chan int)
+		go func() {
+			lostWrites := 0
+			for v := uint32(1); ; v++ {
+				select {
+				case <-stop:
+					lost <- lostWrites
+					return
+				default:
+				}
+				atomic.StoreUint32(beside, v)
+				runtime.Gosched()
+				if atomic.LoadUint32(beside) != v {
+					lostWrites++
+				}
+			}
+		}()
+		for range n {
+			batch := aead.Batch{Mem: mem, Keys: []*aead.Key{k}, Ops: []aead.Op{{Text: 4, Len: 2000}}}
+			if done, err := b.SealIn(a, &batch); done != 1 || err != nil {
+				t.Errorf("%d, %v", done, err)
+			}
+		}
+		close(stop)
+		if n := <-lost; n > 0 {
+			t.Errorf("%d writes were lost", n)
 		}
 		if err := a.Close(); err != nil {
 			t.Error(err)
