@@ -137,6 +137,11 @@ func (d *checker) checkRule(c *Config, known *named, r *Route, u *Rule, at *rule
 			d.Fail(at.refs[i], "leave upgrades out, or give the pool `protocol: HTTP` or HTTPS", "pool %q speaks %s, which has no Upgrade: route %q has upgrades", ref.Name, c.Pools[j].Protocol, r.Name)
 		}
 	}
+	for i := range u.Filters {
+		if f := &u.Filters[i]; r.ForwardPath == ForwardRaw && f.Type == FilterRewrite && f.Path != nil && f.Path.Type == ReplaceRegexMatch {
+			d.Fail(at.filters[i], "leave forward_path out", "ReplaceRegexMatch is for paths as rules compare them, and route %q has `forward_path: raw`", r.Name)
+		}
+	}
 	if i := mixedSticky(c, known, u); i > 0 {
 		d.Fail(at.refs[i], "give all pools of the rule the same sticky, or none", "pool %q has another sticky than %q", u.BackendRefs[i].Name, u.BackendRefs[0].Name)
 	}

@@ -46,6 +46,7 @@ var kinds = map[string]string{
 	"hash":             checked("HTTP", "balance: consistent_hash, hash: {by: header, name: y}"),
 	"redirect":         "listeners: [{name: l, address: 127.0.0.1:80, protocol: HTTP}]\nroutes: [{name: r, rules: [{filters: [{type: RequestRedirect, port: 81}]}]}]\n",
 	"rewrite":          strings.Replace(checked("HTTP", "drain: 9s"), "type: RequestHeaderModifier, remove: [x]", "type: URLRewrite, hostname: b.example", 1),
+	"regex":            strings.Replace(checked("HTTP", "drain: 9s"), "type: RequestHeaderModifier, remove: [x]", "type: URLRewrite, path: {type: ReplaceRegexMatch, pattern: /a, value: /b}", 1),
 	"cors":             strings.Replace(checked("HTTP", "drain: 9s"), "type: RequestHeaderModifier, remove: [x]", "type: CORS, allow_origins: ['https://a.example']", 1),
 	"limited":          "rate_limits: [{name: rl, requests: 5}]\n" + strings.Replace(checked("HTTP", "drain: 9s"), "name: r,", "name: r, rate_limits: [rl],", 1),
 	"cached":           "caches: [{name: k, memory: 2097152}]\n" + strings.Replace(checked("HTTP", "drain: 9s"), "matches: [{}],", "matches: [{}], cache: {name: k},", 1),
@@ -169,7 +170,7 @@ routes:
       - name: u
         matches: [{path: {type: Exact, value: /x}, method: PUT, headers: [{type: RegularExpression, name: x, value: y}], query_params: [{type: RegularExpression, name: x, value: y}],
           sni: a.example, ja4: t13d1516h2_8daaf6152771_e5627efa2ab1, alpn: h2, clients: 192.0.2.0/28}]
-        filters: [{type: URLRewrite, set: [{name: x, value: y}], add: [{name: x, value: y}], remove: [y], scheme: https, hostname: a.example, path: {type: ReplaceFullPath, value: /}, location: "https://${host}/", port: 9, status_code: 301, body: x,
+        filters: [{type: URLRewrite, set: [{name: x, value: y}], add: [{name: x, value: y}], remove: [y], scheme: https, hostname: a.example, path: {type: ReplaceFullPath, value: /, pattern: /x}, location: "https://${host}/", port: 9, status_code: 301, body: x,
           allow_origins: ["https://b.example"], allow_credentials: true, allow_methods: [PUT], allow_headers: [x-a], expose_headers: [x-b], max_age: 9s}]
         backend_refs: [{name: p, weight: 2}]
         static: {root: /tmp, index: i.html, try_files: '/x', listing: true, precompressed: gzip, hidden: true, cache_control: no-store}

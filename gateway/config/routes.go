@@ -139,8 +139,9 @@ type Header struct {
 
 // PathModifier replaces a path or its prefix.
 type PathModifier struct {
-	Type  PathModifierType // key "type", required
-	Value string           // key "value", required
+	Type    PathModifierType // key "type", required
+	Value   string           // key "value", required: with ReplaceRegexMatch it has $1 and ${name} for groups
+	Pattern string           // key "pattern", of ReplaceRegexMatch, required there: RE2, for all of the path
 }
 
 // PathModifierType defines what of a path is replaced.
@@ -150,6 +151,7 @@ type PathModifierType string
 const (
 	ReplaceFullPath    PathModifierType = "ReplaceFullPath"
 	ReplacePrefixMatch PathModifierType = "ReplacePrefixMatch" // the prefix that matched
+	ReplaceRegexMatch  PathModifierType = "ReplaceRegexMatch"  // all of a path that Pattern matches
 )
 
 // BackendRef is a pool and its share.

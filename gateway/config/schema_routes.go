@@ -8,6 +8,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/millrace/millrace/internal/strictyaml"
+	"github.com/millrace/millrace/l7/rewrite"
 	"github.com/millrace/millrace/semantics"
 )
 
@@ -239,14 +240,26 @@ func (d *l7Decoder) fixedBody(n *yaml.Node, to *string) {
 
 func (d *l7Decoder) pathModifier(n *yaml.Node) *PathModifier {
 	var m PathModifier
-	place := n
+	place, pattern := n, (*yaml.Node)(nil)
 	d.Mapping(n, "path",
 		strictyaml.Required("type", func(n *yaml.Node) {
-			strictyaml.Choice(d.Decoder, n, "type", &m.Type, ReplaceFullPath, ReplacePrefixMatch)
+			strictyaml.Choice(d.Decoder, n, "type", &m.Type, ReplaceFullPath, ReplacePrefixMatch, ReplaceRegexMatch)
 		}),
 		strictyaml.Required("value", func(n *yaml.Node) { place = n; d.Text(n, "value", &m.Value) }),
+		strictyaml.Optional("pattern", func(n *yaml.Node) { pattern = n; d.Text(n, "pattern", &m.Pattern) }),
 	)
-	d.checkReplacement(&m, place)
+	switch regex := m.Type == ReplaceRegexMatch; {
+	case regex && pattern == nil:
+		d.Fail(n, "an expression that matches all of the path", "path lacks the key \"pattern\": its type is %s", m.Type)
+	case !regex && pattern != nil && m.Type != "":
+		d.Fail(pattern, "set `type: ReplaceRegexMatch`", "pattern is not for %s", m.Type)
+	case regex:
+		if _, err := rewrite.NewRegex(m.Pattern, m.Value); err != nil {
+			d.Fail(pattern, "", "pattern and value make no replacement: %s", err)
+		}
+	default:
+		d.checkReplacement(&m, place)
+	}
 	return &m
 }
 

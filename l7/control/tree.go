@@ -404,7 +404,7 @@ func addFilter(r *proxy.Rule, f *config.Filter, prefix string) {
 	case config.FilterResponseHeaders:
 		r.ResponseHeaders = headersOf(f)
 	case config.FilterRedirect:
-		r.Redirect = &rewrite.Redirect{Scheme: f.Scheme, Hostname: f.Hostname, Path: pathModifier(f.Path, prefix), Port: f.Port, Status: f.Status}
+		r.Redirect = &rewrite.Redirect{Scheme: f.Scheme, Hostname: f.Hostname, Path: pathModifier(f.Path, prefix), Regex: regexOf(f.Path), Port: f.Port, Status: f.Status}
 		location, err := rewrite.ParseTemplate(f.Location)
 		if err != nil {
 			panic(err) // config has checked it
@@ -413,7 +413,7 @@ func addFilter(r *proxy.Rule, f *config.Filter, prefix string) {
 			r.Redirect.Location = rewrite.Text(f.Location)
 		}
 	case config.FilterRewrite:
-		r.Rewrite = &rewrite.Rewrite{Hostname: f.Hostname, Path: pathModifier(f.Path, prefix)}
+		r.Rewrite = &rewrite.Rewrite{Hostname: f.Hostname, Path: pathModifier(f.Path, prefix), Regex: regexOf(f.Path)}
 	case config.FilterCORS:
 		r.CORS = &rewrite.CORS{
 			Origins: f.AllowOrigins, Credentials: f.AllowCredentials, Methods: strings.Join(f.AllowMethods, ", "), Headers: strings.Join(f.AllowHeaders, ", "),
@@ -440,9 +440,21 @@ func fieldsOf(list []config.Header) (fields []semantics.Field) {
 	return fields
 }
 
+// regexOf returns the regular expression of a modifier, nil without one. Config has checked it.
+func regexOf(m *config.PathModifier) *rewrite.Regex {
+	if m == nil || m.Type != config.ReplaceRegexMatch {
+		return nil
+	}
+	r, err := rewrite.NewRegex(m.Pattern, m.Value)
+	if err != nil {
+		panic(err)
+	}
+	return r
+}
+
 func pathModifier(m *config.PathModifier, prefix string) rewrite.PathModifier {
 	switch {
-	case m == nil:
+	case m == nil, m.Type == config.ReplaceRegexMatch:
 		return rewrite.PathModifier{}
 	case m.Type == config.ReplaceFullPath:
 		return rewrite.PathModifier{Type: rewrite.ReplaceFullPath, Value: m.Value}

@@ -156,6 +156,10 @@ func (x *exchange) toPool(path, query string, client netip.Addr) {
 		return
 	}
 	x.forward(path, query)
+	if x.outgoing.Path == "" { // what a rule has made of it is none
+		x.refuse(side.RefusedPath)
+		return
+	}
 	// The key reads what the client has sent, not outgoing: header rules of the operator must not move clients between backends.
 	if k := x.pooled.Key; k != nil {
 		x.hash = k.Of(&rewrite.Source{Fields: x.request.Fields, Path: path, Query: query, Client: client})

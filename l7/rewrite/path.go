@@ -63,16 +63,28 @@ func (m *PathModifier) replacePrefix(dst []byte, path string) (string, []byte) {
 type Rewrite struct {
 	Hostname string // in place of the host; "" keeps it
 	Path     PathModifier
+	Regex    *Regex // in place of Path; nil: none
 }
 
 // Apply changes authority and path of a request. The two parts of m.Path are given: the path, normalised, and the query, which
-// begins with the question mark or is empty. The new path may be the end of buf, which is dst with the text appended.
+// begins with the question mark or is empty. The new path may be the end of buf, which is dst with the text appended. It is "" where Regex
+// makes no path of it: the request is to be refused.
 func (r *Rewrite) Apply(m *semantics.Message, dst []byte, path, query string) (buf []byte) {
 	if r.Hostname != "" {
 		m.Authority = r.Hostname
 	}
 	if path == "*" { // OPTIONS of the server as a whole (RFC 9110 7.1)
 		return dst
+	}
+	if r.Regex != nil {
+		start := len(dst)
+		made, matched, ok := r.Regex.Apply(dst, path, query)
+		if matched {
+			if m.Path = ""; ok {
+				m.Path = view(made[start:])
+			}
+			return made
+		}
 	}
 	out, dst := r.Path.Apply(dst, path)
 	switch {

@@ -11,6 +11,7 @@ type Redirect struct {
 	Scheme   string // "http" or "https"; "" is that of the request
 	Hostname string // "" is that of the request
 	Path     PathModifier
+	Regex    *Regex // in place of Path; nil: none
 	Port     uint16 // 0 is that of Scheme, or without Scheme that of the listener
 	Status   int    // 301, 302, 303, 307 or 308; 0 is 302
 	// Location is the URL as a whole, in place of all of these but Status; nil is none.
@@ -45,6 +46,11 @@ func (r *Redirect) AppendLocation(dst []byte, t *Target) []byte {
 		dst = r.appendOrigin(dst, host, t)
 	}
 	start := len(dst)
+	if r.Regex != nil {
+		if made, matched, ok := r.Regex.Apply(dst, t.Path, t.Query); matched && ok {
+			return made
+		}
+	}
 	path, dst := r.Path.Apply(dst, t.Path)
 	switch {
 	case t.Path == "*": // OPTIONS of the server as a whole has no path
