@@ -142,11 +142,30 @@ func (d *checker) checkRule(c *Config, known *named, r *Route, u *Rule, at *rule
 			d.Fail(at.filters[i], "leave forward_path out", "ReplaceRegexMatch is for paths as rules compare them, and route %q has `forward_path: raw`", r.Name)
 		}
 	}
+	d.checkMirror(c, known, u, at)
 	if i := mixedSticky(c, known, u); i > 0 {
 		d.Fail(at.refs[i], "give all pools of the rule the same sticky, or none", "pool %q has another sticky than %q", u.BackendRefs[i].Name, u.BackendRefs[0].Name)
 	}
 	if t := &u.Timeouts; t.Request > 0 && t.BackendRequest > t.Request {
 		d.Fail(at.timeouts, "", "backend_request %v is longer than request %v", t.BackendRequest, t.Request)
+	}
+}
+
+// checkMirror reports a pool for copies that is not there, or that cannot have them.
+func (d *checker) checkMirror(c *Config, known *named, u *Rule, at *rulePlace) {
+	for i := range u.Filters {
+		f := &u.Filters[i]
+		if f.Type != FilterMirror || f.Pool == "" {
+			continue
+		}
+		switch j, ok := known.pools[f.Pool]; {
+		case !ok:
+			d.Fail(at.filters[i], d.nearest(f.Pool, known.poolNames), "unknown pool %q", f.Pool)
+		case c.Pools[j].Protocol == PoolTCP:
+			d.Fail(at.filters[i], "requests go to pools that speak HTTP", "pool %q speaks %s", f.Pool, c.Pools[j].Protocol)
+		case c.Pools[j].ProxyProtocol != ProxyNone:
+			d.Fail(at.filters[i], "leave proxy_protocol out", "connections of pool %q belong to one client each, and a copy outlives its client", f.Pool)
+		}
 	}
 }
 
@@ -302,6 +321,10 @@ func (d *l7Decoder) checkFilter(f *Filter, k keyPlaces) {
 		}
 	case FilterCORS:
 		d.checkCORS(f, k)
+	case FilterMirror:
+		if k["pool"] == nil {
+			d.Fail(k[""], "name the pool that gets the copies", "RequestMirror lacks the key \"pool\"")
+		}
 	case FilterFixed:
 		if f.Status == 0 {
 			f.Status = 200

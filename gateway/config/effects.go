@@ -85,8 +85,8 @@ func (d *checker) checkRouteEffects(c *Config, r *Route, at *routePlace) {
 			effective(d, c, at.rules[i].matches[k].node, "routes[].rules[].matches[].", matchNeeds, &of)
 		}
 		for k := range u.Filters {
-			if u.Filters[k].Type == FilterRequestHeaders && u.answers() {
-				d.Fail(at.rules[i].filters[k], "leave it out, or take ResponseHeaderModifier", "%s has no effect: the rule answers by itself", FilterRequestHeaders)
+			if t := u.Filters[k].Type; (t == FilterRequestHeaders || t == FilterMirror) && u.answers() {
+				d.Fail(at.rules[i].filters[k], map[FilterType]string{FilterRequestHeaders: "leave it out, or take ResponseHeaderModifier", FilterMirror: leaveOut}[t], "%s has no effect: the rule answers by itself", t)
 			}
 		}
 	}

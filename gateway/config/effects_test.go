@@ -48,6 +48,7 @@ var kinds = map[string]string{
 	"rewrite":          strings.Replace(checked("HTTP", "drain: 9s"), "type: RequestHeaderModifier, remove: [x]", "type: URLRewrite, hostname: b.example", 1),
 	"regex":            strings.Replace(checked("HTTP", "drain: 9s"), "type: RequestHeaderModifier, remove: [x]", "type: URLRewrite, path: {type: ReplaceRegexMatch, pattern: /a, value: /b}", 1),
 	"cors":             strings.Replace(checked("HTTP", "drain: 9s"), "type: RequestHeaderModifier, remove: [x]", "type: CORS, allow_origins: ['https://a.example']", 1),
+	"mirror":           strings.Replace(checked("HTTP", "drain: 9s"), "type: RequestHeaderModifier, remove: [x]", "type: RequestMirror, pool: p", 1),
 	"limited":          "rate_limits: [{name: rl, requests: 5}]\n" + strings.Replace(checked("HTTP", "drain: 9s"), "name: r,", "name: r, rate_limits: [rl],", 1),
 	"cached":           "caches: [{name: k, memory: 2097152}]\n" + strings.Replace(checked("HTTP", "drain: 9s"), "matches: [{}],", "matches: [{}], cache: {name: k},", 1),
 	"limited by":       "rate_limits: [{name: rl, key: {by: header, name: y}, requests: 5}]\n" + strings.Replace(checked("HTTP", "drain: 9s"), "name: r,", "name: r, rate_limits: [rl],", 1),
@@ -171,7 +172,7 @@ routes:
         matches: [{path: {type: Exact, value: /x}, method: PUT, headers: [{type: RegularExpression, name: x, value: y}], query_params: [{type: RegularExpression, name: x, value: y}],
           sni: a.example, ja4: t13d1516h2_8daaf6152771_e5627efa2ab1, alpn: h2, clients: 192.0.2.0/28}]
         filters: [{type: URLRewrite, set: [{name: x, value: y}], add: [{name: x, value: y}], remove: [y], scheme: https, hostname: a.example, path: {type: ReplaceFullPath, value: /, pattern: /x}, location: "https://${host}/", port: 9, status_code: 301, body: x,
-          allow_origins: ["https://b.example"], allow_credentials: true, allow_methods: [PUT], allow_headers: [x-a], expose_headers: [x-b], max_age: 9s}]
+          allow_origins: ["https://b.example"], allow_credentials: true, allow_methods: [PUT], allow_headers: [x-a], expose_headers: [x-b], max_age: 9s, pool: q, percent: 5, content_bytes: 5}]
         backend_refs: [{name: p, weight: 2}]
         static: {root: /tmp, index: i.html, try_files: '/x', listing: true, precompressed: gzip, hidden: true, cache_control: no-store}
         cache: {name: kk, default_ttl: 1s, heuristic_percent: 5, stale_while_revalidate: 1s, stale_if_error: 1s, client_control: ignore, key_headers: x-a, key_cookies: c, collapse_wait: 1s}
@@ -279,7 +280,7 @@ func property(s *strictyaml.Schema, key string) *strictyaml.Schema {
 // distinguishing keys make the kinds: their values are in them.
 var distinguishing = map[string]bool{
 	"services[].mode": true, "services[].quic.server_id_length": true, "services[].persistence.by": true, "stack": true, "listeners[].protocol": true,
-	"routes[].rules[].filters[].type": true, "routes[].rules[].backend_refs[].name": true, "tls_routes[].backend_refs[].name": true,
+	"routes[].rules[].filters[].type": true, "routes[].rules[].filters[].pool": true, "routes[].rules[].backend_refs[].name": true, "tls_routes[].backend_refs[].name": true,
 	"tcp_routes[].backend_refs[].name": true, "pools[].hash.by": true, "routes[].auth.forward.pool": true, "rate_limits[].name": true, "caches[].name": true, "routes[].rules[].cache.name": true,
 }
 

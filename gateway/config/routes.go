@@ -104,6 +104,7 @@ const (
 	FilterRewrite         FilterType = "URLRewrite"
 	FilterCORS            FilterType = "CORS"
 	FilterFixed           FilterType = "FixedResponse"
+	FilterMirror          FilterType = "RequestMirror"
 )
 
 // Filter changes a request or a response, or answers.
@@ -129,6 +130,10 @@ type Filter struct {
 	MaxAge           time.Duration // key "max_age", of CORS: how long browsers keep the answer to a preflight, default 5s
 
 	Body string // key "body", of FixedResponse: text, which an Add of content-type describes; default none
+
+	Pool         string // key "pool", of RequestMirror, required: gets copies of requests
+	Percent      int    // key "percent", of RequestMirror: of requests, default 100
+	ContentBytes int    // key "content_bytes", of RequestMirror: of a request; one with more is not copied, default 65536
 }
 
 // Header is a field line to set or to add.

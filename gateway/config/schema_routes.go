@@ -193,6 +193,9 @@ func (d *l7Decoder) retry(n *yaml.Node, r *Retry) {
 	)
 }
 
+// maxMirrorContent bounds content_bytes: each copy under way may have as much.
+const maxMirrorContent = 4 << 20
+
 // filterKeys are the keys of a filter beside its type, with the types that they are for.
 var filterKeys = map[string][]FilterType{
 	"set": {FilterRequestHeaders, FilterResponseHeaders}, "add": {FilterRequestHeaders, FilterResponseHeaders, FilterFixed},
@@ -200,15 +203,16 @@ var filterKeys = map[string][]FilterType{
 	"path": {FilterRedirect, FilterRewrite}, "port": {FilterRedirect}, "location": {FilterRedirect}, "status_code": {FilterRedirect, FilterFixed}, "body": {FilterFixed},
 	"allow_origins": {FilterCORS}, "allow_credentials": {FilterCORS}, "allow_methods": {FilterCORS}, "allow_headers": {FilterCORS},
 	"expose_headers": {FilterCORS}, "max_age": {FilterCORS},
+	"pool": {FilterMirror}, "percent": {FilterMirror}, "content_bytes": {FilterMirror},
 }
 
 func (d *l7Decoder) filters(n *yaml.Node, u *Rule, at *rulePlace) {
 	d.List(n, "filters", maxFilters, func(n *yaml.Node) {
-		f := Filter{MaxAge: 5 * time.Second}
+		f := Filter{MaxAge: 5 * time.Second, Percent: 100, ContentBytes: 64 << 10}
 		k := keyPlaces{"": n}
 		d.Mapping(n, "a filter", k.under("",
 			strictyaml.Required("type", func(n *yaml.Node) {
-				strictyaml.Choice(d.Decoder, n, "type", &f.Type, FilterRequestHeaders, FilterResponseHeaders, FilterRedirect, FilterRewrite, FilterCORS, FilterFixed)
+				strictyaml.Choice(d.Decoder, n, "type", &f.Type, FilterRequestHeaders, FilterResponseHeaders, FilterRedirect, FilterRewrite, FilterCORS, FilterFixed, FilterMirror)
 			}),
 			strictyaml.Optional("set", func(n *yaml.Node) { f.Set = d.headers(n, "set") }),
 			strictyaml.Optional("add", func(n *yaml.Node) { f.Add = d.headers(n, "add") }),
@@ -226,6 +230,11 @@ func (d *l7Decoder) filters(n *yaml.Node, u *Rule, at *rulePlace) {
 			d.words("expose_headers", &f.ExposeHeaders, semantics.IsToken),
 			strictyaml.Optional("max_age", func(n *yaml.Node) { d.Duration(n, "max_age", &f.MaxAge, 0, 24*time.Hour) }),
 			strictyaml.Optional("body", func(n *yaml.Node) { d.fixedBody(n, &f.Body) }),
+			strictyaml.Optional("pool", func(n *yaml.Node) { d.Text(n, "pool", &f.Pool) }),
+			strictyaml.Optional("percent", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "percent", &f.Percent, 1, 100) }),
+			strictyaml.Optional("content_bytes", func(n *yaml.Node) {
+				strictyaml.Integer(d.Decoder, n, "content_bytes", &f.ContentBytes, 0, maxMirrorContent)
+			}),
 		)...)
 		d.checkFilter(&f, k)
 		u.Filters, at.filters = append(u.Filters, f), append(at.filters, n)

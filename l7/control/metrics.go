@@ -44,6 +44,9 @@ func (s *Set) WriteMetrics(w *metrics.Writer) {
 	w.Counter("millrace_http_early_requests_again_total", "Early requests that were sent again: mostly because the backend has rejected early data, or answered 425.", t.EarlyAgain)
 	w.Counter("millrace_http_reused_requests_total", "Requests on a connection to a backend that had carried one before.", t.Reused)
 	w.Counter("millrace_http_missing_scripts_total", "Requests to pools that speak FastCGI whose path names no script.", t.NoScript)
+	for r := range proxy.MirrorResults {
+		w.Counter("millrace_http_mirrored_requests_total", "Copies of requests, by what became of them.", t.Mirrored[r], metrics.Label{Name: "result", Value: r.String()})
+	}
 	w.Counter("millrace_http_script_log_bytes_total", "Bytes that backends with FastCGI have written for the log.", t.ScriptLog)
 	w.Counter("millrace_http_drained_streams_total", "WebSockets and connections passed through that ended with the drain time of their backend.", t.Drained)
 	var took metrics.Distribution

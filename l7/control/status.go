@@ -224,6 +224,9 @@ func add(s *proxy.Stats, o proxy.Stats) {
 	s.EarlyAgain += o.EarlyAgain
 	s.Drained += o.Drained
 	s.NoScript += o.NoScript
+	for i := range s.Mirrored {
+		s.Mirrored[i] += o.Mirrored[i]
+	}
 	s.ScriptLog += o.ScriptLog
 	s.Headers += o.Headers
 	s.Handshakes += o.Handshakes

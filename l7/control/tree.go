@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -393,7 +394,25 @@ func (n *plan) rule(name string, of *proxy.Route, ref *config.RuleRef) *proxy.Ru
 	for i := range u.Filters {
 		addFilter(r, &u.Filters[i], prefix)
 	}
+	n.addMirror(r, u)
 	return r
+}
+
+// mirrorTime bounds the exchange of a copy where the rule has no bound.
+const mirrorTime = time.Minute
+
+// addMirror adds the copies that a rule makes of its requests. They are changed as those are.
+func (n *plan) addMirror(r *proxy.Rule, u *config.Rule) {
+	for i := range u.Filters {
+		f := &u.Filters[i]
+		if f.Type != config.FilterMirror {
+			continue
+		}
+		r.Mirror = &proxy.Mirror{Percent: f.Percent, Most: f.ContentBytes, Rule: &proxy.Rule{
+			Name: r.Name, Backends: []proxy.Weighted{{Pool: n.pools[f.Pool].proxy, Weight: 1}}, RequestHeaders: r.RequestHeaders, Rewrite: r.Rewrite, PathForm: r.PathForm,
+			Request: cmp.Or(r.Request, mirrorTime), Attempts: 1,
+		}}
+	}
 }
 
 // addFilter adds what a filter does. prefix is that of the rule's match.

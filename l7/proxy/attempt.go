@@ -165,6 +165,9 @@ func (x *exchange) toPool(path, query string, client netip.Addr) {
 		x.hash = k.Of(&rewrite.Source{Fields: x.request.Fields, Path: path, Query: query, Client: client})
 	}
 	x.deadline()
+	if m := x.rule.Mirror; m != nil {
+		mirroring{x}.begin(m, path, query)
+	}
 	if x.pooled.FastCGI != nil {
 		scripting{x}.begin()
 		return

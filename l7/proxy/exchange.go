@@ -124,6 +124,7 @@ type exchange struct {
 	waits     awaited         // what an attempt waits for, nil if for nothing
 	hold      *hold           // of a request under a Guard, nil otherwise
 	script    *fastcgi.Script // of a pool that speaks FastCGI, nil otherwise
+	mirror    *mirrored       // a copy of the request that is gathered; nil: none
 	wait      waiter          // for a connection, where the backend has as many as it may
 	backend   *pool.Backend
 	tried     pool.Tried
@@ -206,6 +207,9 @@ func (x *exchange) requestData(p []byte) {
 	if isWebSocket(&x.outgoing) {
 		x.up.frames.Pass(p)
 	}
+	if x.mirror != nil {
+		mirroring{x}.content(p)
+	}
 	x.up.data(x.w, p)
 }
 
@@ -213,6 +217,9 @@ func (x *exchange) requestData(p []byte) {
 // Upgrade ends with its header, and the bytes of the other protocol follow on the connection (RFC 9110 7.8): that end is none of the
 // tunnel's.
 func (x *exchange) requestEnd(trailers []semantics.Field) {
+	if x.mirror != nil {
+		mirroring{x}.end()
+	}
 	if x.up.message == allPassed { // with the header
 		x.finishIfDone()
 		return
@@ -468,6 +475,9 @@ func (x *exchange) finish() {
 	w := x.w
 	w.FreeTimer(x.timer)
 	x.account(nil)
+	if x.mirror != nil {
+		mirroring{x}.leave(MirrorIncomplete)
+	}
 	x.up.forget(w)
 	w.PutBuffer(&x.up.held)
 	w.PutBuffer(&x.down.held)

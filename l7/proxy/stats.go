@@ -41,8 +41,9 @@ type Stats struct {
 	// WriteTimeouts are connections and, with HTTP/2 and HTTP/3, responses that ended because their client took nothing
 	// of what was sent.
 	WriteTimeouts uint64
-	NoScript      uint64 // requests of FastCGI whose path names no script
-	ScriptLog     uint64 // bytes that scripts have written for the log
+	NoScript      uint64                // requests of FastCGI whose path names no script
+	ScriptLog     uint64                // bytes that scripts have written for the log
+	Mirrored      [MirrorResults]uint64 // copies of requests
 }
 
 // counters are those of a worker: its loop writes them, and any goroutine reads. Those that only grow need no locked
@@ -53,6 +54,7 @@ type counters struct {
 	inspectionEnded, inspectionFull                                                                             metrics.Counter
 	earlySent, earlyAgain                                                                                       metrics.Counter
 	noScript, scriptLog                                                                                         metrics.Counter
+	mirrored                                                                                                    [MirrorResults]metrics.Counter
 	refused                                                                                                     [side.Refusals]metrics.Counter
 	status                                                                                                      [6]metrics.Counter
 	open, active, kept                                                                                          atomic.Int64
@@ -76,6 +78,9 @@ func (w *Worker) Stats() Stats {
 	for i := range s.RefusedBy {
 		s.RefusedBy[i] = c.refused[i].Load()
 		s.Refused += s.RefusedBy[i]
+	}
+	for i := range s.Mirrored {
+		s.Mirrored[i] = c.mirrored[i].Load()
 	}
 	for i := range s.Status {
 		s.Status[i] = c.status[i].Load()

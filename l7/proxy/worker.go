@@ -42,6 +42,7 @@ type Worker struct {
 	inspections *inspected            // the same
 	cached      *cached               // the same
 	parts       [][]byte              // free buffers for parts of files
+	mirrors     int                   // copies of requests that are gathered or under way
 	encoders    encode.Pool           // of responses that are compressed
 	backs       map[backsKey]*backConns
 	coroutines  *tls.Coroutines
