@@ -19,6 +19,7 @@ func (d *checker) checkPools(c *Config) {
 		d.unique(lines, p.Name, at.name, "pool or service")
 		d.checkPool(p, at)
 		d.checkFastCGI(p, at)
+		d.checkAffinity(p, at)
 		d.noteFiles(c, at.certificates, at.files)
 		d.checkPoolBackends(p, at)
 		d.checkSockets(c, p, at)

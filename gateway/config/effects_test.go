@@ -49,6 +49,7 @@ var kinds = map[string]string{
 	"regex":            strings.Replace(checked("HTTP", "drain: 9s"), "type: RequestHeaderModifier, remove: [x]", "type: URLRewrite, path: {type: ReplaceRegexMatch, pattern: /a, value: /b}", 1),
 	"cors":             strings.Replace(checked("HTTP", "drain: 9s"), "type: RequestHeaderModifier, remove: [x]", "type: CORS, allow_origins: ['https://a.example']", 1),
 	"mirror":           strings.Replace(checked("HTTP", "drain: 9s"), "type: RequestHeaderModifier, remove: [x]", "type: RequestMirror, pool: p", 1),
+	"affinity":         checked("HTTP", "affinity: {by: header, name: y}"),
 	"limited":          "rate_limits: [{name: rl, requests: 5}]\n" + strings.Replace(checked("HTTP", "drain: 9s"), "name: r,", "name: r, rate_limits: [rl],", 1),
 	"cached":           "caches: [{name: k, memory: 2097152}]\n" + strings.Replace(checked("HTTP", "drain: 9s"), "matches: [{}],", "matches: [{}], cache: {name: k},", 1),
 	"limited by":       "rate_limits: [{name: rl, key: {by: header, name: y}, requests: 5}]\n" + strings.Replace(checked("HTTP", "drain: 9s"), "name: r,", "name: r, rate_limits: [rl],", 1),
@@ -181,7 +182,7 @@ routes:
 tls_routes: [{name: q, listeners: l, hostnames: a.example, ja4: t13d1516h2_8daaf6152771_e5627efa2ab1, alpn: h2, clients: 192.0.2.0/28, backend_refs: [{name: p, weight: 2}]}]
 tcp_routes: [{name: q, listeners: l, backend_refs: [{name: p, weight: 2}]}]
 pools:
-  - {name: q, protocol: H2C, balance: random, hash: {by: header, name: x}, sticky: {cookie: c, max_age: 1h},
+  - {name: q, protocol: H2C, balance: random, hash: {by: header, name: x}, sticky: {cookie: c, max_age: 1h}, affinity: {by: cookie, name: x, ttl: 1m, entries: 9},
      tls: {server_name: a.example, ca_file: f, certificate: {cert: c, key: k}, insecure: true}, proxy_protocol: v2, field_names: preserve, early_data: true,
      fastcgi: {root: /srv/w, local_root: l, check_scripts: false, index: i.php, fallback: /f.php, extensions: .phar, keep_connections: true, content_buffer: 5, params: [{name: A, value: b}]},
      backends: [{name: b, address: "127.0.0.1:2", weight: 2, state: draining, max_connections: 1, max_requests: 1}],
@@ -281,7 +282,7 @@ func property(s *strictyaml.Schema, key string) *strictyaml.Schema {
 var distinguishing = map[string]bool{
 	"services[].mode": true, "services[].quic.server_id_length": true, "services[].persistence.by": true, "stack": true, "listeners[].protocol": true,
 	"routes[].rules[].filters[].type": true, "routes[].rules[].filters[].pool": true, "routes[].rules[].backend_refs[].name": true, "tls_routes[].backend_refs[].name": true,
-	"tcp_routes[].backend_refs[].name": true, "pools[].hash.by": true, "routes[].auth.forward.pool": true, "rate_limits[].name": true, "caches[].name": true, "routes[].rules[].cache.name": true,
+	"tcp_routes[].backend_refs[].name": true, "pools[].hash.by": true, "pools[].affinity.by": true, "routes[].auth.forward.pool": true, "rate_limits[].name": true, "caches[].name": true, "routes[].rules[].cache.name": true,
 }
 
 // leaf reports whether no keys are below.

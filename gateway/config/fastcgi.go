@@ -95,7 +95,7 @@ func (d *l7Decoder) fastCGI(n *yaml.Node, f *FastCGI, at *poolPlace) {
 		strictyaml.Optional("content_buffer", func(n *yaml.Node) {
 			strictyaml.Integer(d.Decoder, n, "content_buffer", &f.ContentBuffer, 0, maxContentBuffer)
 		}),
-		strictyaml.Optional("params", func(n *yaml.Node) { d.params(n, f) }),
+		strictyaml.Optional("params", func(n *yaml.Node) { decodeParams(d, n, f) }),
 	)...)
 	switch local := k["local_root"]; {
 	case local != nil && !f.CheckScripts:
@@ -107,7 +107,8 @@ func (d *l7Decoder) fastCGI(n *yaml.Node, f *FastCGI, at *poolPlace) {
 	}
 }
 
-func (d *l7Decoder) params(n *yaml.Node, f *FastCGI) {
+// decodeParams reads variables of requests.
+func decodeParams(d *l7Decoder, n *yaml.Node, f *FastCGI) {
 	lines := map[string]int{}
 	d.List(n, "params", 256, func(n *yaml.Node) {
 		var p FastCGIParam

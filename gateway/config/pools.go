@@ -15,6 +15,7 @@ type Pool struct {
 	Balance       PoolBalance   // key "balance": "round_robin" (default), "least_request", "random" or "consistent_hash"
 	Hash          PoolHash      // key "hash": what consistent_hash hashes
 	Sticky        *Sticky       // key "sticky"; absent: each request is selected for by itself
+	Affinity      *Affinity     // key "affinity": a table of the gateway; absent: none
 	TLS           *BackendTLS   // key "tls", of HTTPS, H2 and H3, required there
 	ProxyProtocol ProxyVersion  // key "proxy_protocol": header at the begin of connections to backends: "none" (default), "v1" or "v2"
 	Backends      []PoolBackend // key "backends", required

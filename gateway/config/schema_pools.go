@@ -14,6 +14,7 @@ type poolPlace struct {
 	node, name, protocol *yaml.Node
 	tls, hash, hashName  *yaml.Node
 	serverName, sticky   *yaml.Node
+	affinity             *yaml.Node
 	proxyProtocol        *yaml.Node
 	fieldNames           *yaml.Node
 	earlyData            *yaml.Node
@@ -43,6 +44,7 @@ func (d *l7Decoder) pools(n *yaml.Node, c *Config) {
 			}),
 			strictyaml.Optional("hash", func(n *yaml.Node) { d.poolHash(n, &p.Hash, &at) }),
 			strictyaml.Optional("sticky", func(n *yaml.Node) { at.sticky = n; p.Sticky = newSticky(); d.sticky(n, p.Sticky) }),
+			strictyaml.Optional("affinity", func(n *yaml.Node) { at.affinity, p.Affinity = n, newAffinity(); decodeAffinity(d, n, p.Affinity) }),
 			strictyaml.Optional("tls", func(n *yaml.Node) { at.tls = n; p.TLS = &BackendTLS{}; d.backendTLS(n, p.TLS, &at) }),
 			strictyaml.Optional("proxy_protocol", func(n *yaml.Node) {
 				at.proxyProtocol = n

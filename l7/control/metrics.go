@@ -82,6 +82,7 @@ func (s *Set) WriteMetrics(w *metrics.Writer) {
 		if wanted(&w.Selection, i, p.cfg.Name) {
 			st := p.Status(stack.Now())
 			writePool(w, &st)
+			writeAffinity(w, st.Name, p.affinity)
 			writeNames(w, st.Name, namesOfPool(s.names, &p.cfg))
 		}
 	}
@@ -166,6 +167,20 @@ func (s *Set) writeRoutes(w *metrics.Writer, routes []*proxy.Route) {
 		w.Counter("millrace_http_route_received_bytes_total", "Bytes of the content of requests.", c[proxy.RouteBytesIn], of)
 		w.Counter("millrace_http_route_sent_bytes_total", "Bytes of the content of responses.", c[proxy.RouteBytesOut], of)
 	}
+}
+
+func writeAffinity(w *metrics.Writer, name string, a *pool.Affinity) {
+	if a == nil {
+		return
+	}
+	in, s := metrics.Label{Name: "pool", Value: name}, a.Stats()
+	for _, r := range [...]struct {
+		result string
+		n      uint64
+	}{{"hit", s.Hits}, {"miss", s.Misses}} {
+		w.Counter("millrace_pool_affinity_lookups_total", "Look-ups of the backend that serves a key.", r.n, in, metrics.Label{Name: "result", Value: r.result})
+	}
+	w.Counter("millrace_pool_affinity_evicted_keys_total", "Keys in use that made room for others.", s.Evicted, in)
 }
 
 func writePool(w *metrics.Writer, st *pool.Status) {

@@ -33,6 +33,9 @@ func namesOf(n *plan, refs []config.RuleRef) (names []string) {
 			}
 		}
 		for _, b := range ref.Rule.BackendRefs {
+			if a := n.pools[b.Name].proxy.Affinity; a != nil && a.Key.By == rewrite.ByHeader {
+				names = append(names, a.Key.Name)
+			}
 			if k := n.pools[b.Name].proxy.Key; k != nil && k.By == rewrite.ByHeader {
 				names = append(names, k.Name)
 			}

@@ -27,13 +27,15 @@ type pooled struct {
 	proxy *proxy.Pool
 	files []tls.Reloader
 	fresh bool // its options and backends are those of cfg already
+
+	affinity *pool.Affinity // nil: none
 }
 
 // planPool returns a pool for a configuration: with the state of the one of the name, if there is one.
 func (s *Set) planPool(cfg *config.Config, c *config.Pool) (*pooled, error) {
 	p := &pooled{cfg: *c}
 	old := s.pools[c.Name]
-	if old != nil && c.FastCGI == nil && sameConnections(&old.cfg, c) && reflect.DeepEqual(old.proxy.Key, keyOf(cfg, c)) {
+	if old != nil && c.FastCGI == nil && reflect.DeepEqual(old.cfg.Affinity, c.Affinity) && sameConnections(&old.cfg, c) && reflect.DeepEqual(old.proxy.Key, keyOf(cfg, c)) {
 		p.proxy, p.files = old.proxy, old.files
 	} else if err := p.connections(s, cfg); err != nil {
 		return nil, err
@@ -48,8 +50,33 @@ func (s *Set) planPool(cfg *config.Config, c *config.Pool) (*pooled, error) {
 		p.Pool, p.drains, p.fresh = made, &drains{timers: map[*pool.Backend]*time.Timer{}}, true
 	}
 	p.proxy.Pool = p.Pool
+	if c.Affinity != nil {
+		if p.affinity = affinityOf(old, c.Affinity); p.proxy.Affinity == nil { // workers read the one of before
+			p.proxy.Affinity = &proxy.Affinity{Table: p.affinity, Key: affinityKey(c.Affinity)}
+		}
+	}
 	return p, nil
 }
+
+// affinityOf returns the table of a pool: that which it had, if it is the same.
+func affinityOf(old *pooled, c *config.Affinity) *pool.Affinity {
+	if old != nil && old.affinity != nil && reflect.DeepEqual(old.cfg.Affinity, c) {
+		return old.affinity
+	}
+	return pool.NewAffinity(c.Entries, c.TTL)
+}
+
+// affinityKey returns what of requests is a key of the table. Its hash is of this process: clients cannot compute which keys meet in a
+// bucket, and drive others out.
+func affinityKey(c *config.Affinity) *rewrite.Key {
+	k := &rewrite.Key{By: keys[c.By], Name: c.Name, Secret: affinitySecret}
+	if k.By == rewrite.ByHeader {
+		k.Name = strings.ToLower(k.Name)
+	}
+	return k
+}
+
+var affinitySecret = random.Key{rand.Uint64(), rand.Uint64()}
 
 // connections sets how the pool connects to its backends.
 func (p *pooled) connections(s *Set, cfg *config.Config) (err error) {

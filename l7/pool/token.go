@@ -54,6 +54,10 @@ func (p *Pool) FromToken(now clock.Time, token string) (*Backend, Refusal) {
 	if !ok {
 		return nil, NoBackend
 	}
+	return p.fromToken(now, n)
+}
+
+func (p *Pool) fromToken(now clock.Time, n uint64) (*Backend, Refusal) {
 	s := p.snap.Load()
 	b := s.tokens[n]
 	if b == nil || b.flags.Load()&(flagInactive|flagGone) != 0 {

@@ -160,6 +160,9 @@ func (x *exchange) toPool(path, query string, client netip.Addr) {
 		x.refuse(side.RefusedPath)
 		return
 	}
+	if x.pooled.Affinity != nil {
+		affine{x}.prefer(&rewrite.Source{Fields: x.request.Fields, Path: path, Query: query, Client: client})
+	}
 	// The key reads what the client has sent, not outgoing: header rules of the operator must not move clients between backends.
 	if k := x.pooled.Key; k != nil {
 		x.hash = k.Of(&rewrite.Source{Fields: x.request.Fields, Path: path, Query: query, Client: client})
@@ -274,6 +277,9 @@ func (x *exchange) attempt() {
 		x.early = notAgain
 	}
 	b.Start(x.w.Now)
+	if x.affinity != 0 {
+		x.pooled.Affinity.Table.Set(x.w.Now, x.affinity, b)
+	}
 	x.on(begun)
 	x.w.open(x) // it may fail at once, and call attempt again: after it only deadline, which checks for that
 	x.deadline()

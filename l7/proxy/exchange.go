@@ -131,6 +131,7 @@ type exchange struct {
 	preferred *pool.Backend      // by a sticky cookie
 	kept      *pool.Backend      // that the client's cookie named
 	hash      uint64             // of the request, for consistent hashing
+	affinity  uint64             // the key of the request in Pool.Affinity, 0 for none
 	request   *semantics.Message // of the front
 	outgoing  semantics.Message  // as the backend gets it
 	fields    []semantics.Field  // of outgoing

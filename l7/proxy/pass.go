@@ -104,7 +104,7 @@ func (p *pass) route() {
 // once, without a batch between.
 func (p *pass) attempt() {
 	for {
-		b, refusal := p.pooled.Pick(p.w.Now, p.hash(), &p.tried)
+		b, refusal := p.pick()
 		if refusal == pool.Full || refusal == pool.PoolFull {
 			p.failure = errLimit.name
 		}
@@ -130,6 +130,9 @@ func (p *pass) attempt() {
 func (p *pass) choose(b *pool.Backend) {
 	p.backend, p.backendName, p.started, p.wait.turn = b, b.Name(), p.w.Now, 0
 	b.Start(p.w.Now)
+	if a := p.pooled.Affinity; a != nil {
+		a.Table.Set(p.w.Now, p.affinity(), b)
+	}
 }
 
 // dialTo opens a connection to a backend, unless others wait for one there already.

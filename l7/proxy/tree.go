@@ -208,6 +208,7 @@ type Pool struct {
 	// ProxyHeader begins each connection.
 	ProxyHeader ProxyHeader
 	Key         *rewrite.Key // of requests, where the pool balances by consistent hashing
+	Affinity    *Affinity    // keeps keys at one backend; nil does not
 	FastCGI     *FastCGI     // with Scripts; nil otherwise
 }
 

@@ -50,6 +50,14 @@ func (k *Key) Of(s *Source) uint64 {
 	return h.Sum(len(a), 0)
 }
 
+// Present returns the hash of a request, which is not 0; false where the request lacks what is hashed.
+func (k *Key) Present(s *Source) (uint64, bool) {
+	if _, ok := k.Text(s); !ok && k.By != ByClient {
+		return 0, false
+	}
+	return max(k.Of(s), 1), true
+}
+
 // Text returns the part of a request that is hashed; false where the request lacks it, and by the client.
 func (k *Key) Text(s *Source) (string, bool) {
 	switch k.By {
