@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync/atomic"
 )
 
@@ -15,6 +16,22 @@ var safeSuites = []uint16{
 	tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
 	tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
 	tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256, tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
+}
+
+// SuiteNames returns the names of the cipher suites of TLS 1.2 that servers and clients have, as IANA registers them.
+func SuiteNames() (names []string) {
+	for _, id := range safeSuites {
+		names = append(names, tls.CipherSuiteName(id))
+	}
+	return names
+}
+
+// SuiteByName returns the number of a suite of SuiteNames, 0 for another name.
+func SuiteByName(name string) uint16 {
+	if i := slices.Index(SuiteNames(), name); i >= 0 {
+		return safeSuites[i]
+	}
+	return 0
 }
 
 // ErrConfig reports that options contradict each other.
@@ -32,6 +49,8 @@ type ClientAuth struct {
 type ServerOptions struct {
 	Store      *Store
 	MinVersion uint16      // 0: TLS 1.2, which is the least
+	MaxVersion uint16      // 0: TLS 1.3
+	Suites     []uint16    // of TLS 1.2, of those of SuiteNames; nil: all of them
 	Protocols  []string    // ALPN, the preferred one first; net/http speaks HTTP/2 only if h2 is among them
 	ClientAuth *ClientAuth // nil asks for no certificates
 	Tickets    *TicketKeys // nil: crypto/tls's own, which other instances do not have
@@ -73,6 +92,10 @@ func (o *ServerOptions) check() error {
 		return fmt.Errorf("%w: no Store", ErrConfig)
 	case o.MinVersion != 0 && (o.MinVersion < tls.VersionTLS12 || o.MinVersion > tls.VersionTLS13):
 		return fmt.Errorf("%w: MinVersion %#x; TLS 1.2 is the least (RFC 8996)", ErrConfig, o.MinVersion)
+	case o.MaxVersion != 0 && (o.MaxVersion < max(o.MinVersion, tls.VersionTLS12) || o.MaxVersion > tls.VersionTLS13):
+		return fmt.Errorf("%w: MaxVersion %#x", ErrConfig, o.MaxVersion)
+	case slices.ContainsFunc(o.Suites, func(id uint16) bool { return !slices.Contains(safeSuites, id) }):
+		return fmt.Errorf("%w: a cipher suite without forward secrecy or authenticated encryption (RFC 9325 4.2)", ErrConfig)
 	case o.ClientAuth != nil && o.ClientAuth.Roots == nil:
 		return fmt.Errorf("%w: ClientAuth without Roots", ErrConfig)
 	}
@@ -84,9 +107,13 @@ func (o *ServerOptions) base() *tls.Config {
 	c := &tls.Config{
 		GetCertificate: o.Store.GetCertificate,
 		MinVersion:     max(o.MinVersion, tls.VersionTLS12),
+		MaxVersion:     o.MaxVersion,
 		CipherSuites:   safeSuites,
 		NextProtos:     o.Protocols,
 		KeyLogWriter:   o.KeyLog,
+	}
+	if o.Suites != nil {
+		c.CipherSuites = o.Suites
 	}
 	if o.ECH != nil {
 		c.GetEncryptedClientHelloKeys = o.ECH.keysFor

@@ -369,3 +369,28 @@ func TestEnginesTakeTheseConfigs(t *testing.T) {
 		}
 	}
 }
+
+func TestSuitesAndVersionsOfServersAreChecked(t *testing.T) {
+	store := &Store{}
+	for what, o := range map[string]ServerOptions{
+		"a maximum below the minimum": {Store: store, MinVersion: tls.VersionTLS13, MaxVersion: tls.VersionTLS12}, "TLS 1.1": {Store: store, MaxVersion: tls.VersionTLS11},
+		"an unknown version": {Store: store, MaxVersion: tls.VersionTLS13 + 1}, "static RSA": {Store: store, Suites: []uint16{tls.TLS_RSA_WITH_AES_128_GCM_SHA256}},
+	} {
+		if _, err := NewServerConfig(o); !errors.Is(err, ErrConfig) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	suites := []uint16{tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384}
+	c, err := NewServerConfig(ServerOptions{Store: store, MaxVersion: tls.VersionTLS12, Suites: suites})
+	if err != nil || c.MaxVersion != tls.VersionTLS12 || !slices.Equal(c.CipherSuites, suites) {
+		t.Errorf("%v, %v", c, err)
+	}
+	for _, name := range SuiteNames() {
+		if id := SuiteByName(name); tls.CipherSuiteName(id) != name || !slices.Contains(safeSuites, id) {
+			t.Errorf("%s is %x", name, id)
+		}
+	}
+	if id := SuiteByName("TLS_RSA_WITH_AES_128_GCM_SHA256"); id != 0 {
+		t.Errorf("static RSA is %x", id)
+	}
+}

@@ -333,3 +333,41 @@ func FuzzCheckResponse(f *testing.F) {
 		}
 	})
 }
+
+// A response from elsewhere is sent as one of a Stapler is, if it is good and current.
+func TestAResponseIsStapledByHand(t *testing.T) {
+	ca := newAuthority(t, "root", nil, nil)
+	cert := ca.issue(t, nil, nil, "a.example")
+	if len(cert.Certificate) < 2 {
+		cert.Certificate = append(cert.Certificate, ca.cert.Raw)
+	}
+	store := &Store{}
+	if err := store.Set("a", cert, false); err != nil {
+		t.Fatal(err)
+	}
+	stale := ca.answer(t, cert.Leaf, func(r *ocsp.Response) { r.ThisUpdate, r.NextUpdate = r.ThisUpdate.Add(-time.Hour), r.ThisUpdate })
+	for id, want := range map[string]error{"a": ErrStaleResponse, "b": ErrUnusableCertificate} {
+		if err := store.Staple(id, stale); !errors.Is(err, want) {
+			t.Errorf("%s: %v", id, err)
+		}
+	}
+	good := ca.answer(t, cert.Leaf, nil)
+	if err := store.Staple("a", good); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Staple("a", stale); err == nil {
+		t.Error("a response that is not current is taken")
+	}
+	got, err := store.GetCertificate(&tls.ClientHelloInfo{ServerName: "a.example", SupportedVersions: []uint16{tls.VersionTLS13}, SignatureSchemes: []tls.SignatureScheme{tls.ECDSAWithP256AndSHA256}})
+	if err != nil || string(got.OCSPStaple) != string(good) {
+		t.Errorf("%d bytes, %v", len(got.OCSPStaple), err)
+	}
+	alone := cert
+	alone.Certificate = cert.Certificate[:1]
+	if err := store.Set("c", alone, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Staple("c", good); !errors.Is(err, ErrNoResponder) {
+		t.Errorf("without an issuer: %v", err)
+	}
+}

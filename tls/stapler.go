@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"net/http"
 	"sync"
 	"time"
@@ -145,4 +146,28 @@ func (s *Stapler) ask(ctx context.Context, client *http.Client, e *entry, now ti
 // halfLife returns when a response is fetched again: in the middle of what is left of its life now.
 func halfLife(v validity, now time.Time) time.Time {
 	return now.Add(v.until.Sub(now) / 2)
+}
+
+// Staple makes an OCSP response, in DER, the one that is sent with a certificate of the store. It has to say that the certificate is good
+// now. The issuer is the second certificate of its chain.
+func (s *Store) Staple(id string, response []byte) error {
+	s.mu.Lock()
+	e := s.entries[id]
+	s.mu.Unlock()
+	if e == nil {
+		return fmt.Errorf("%s: %w: no such certificate", id, ErrUnusableCertificate)
+	}
+	if len(e.cert.Certificate) < 2 {
+		return fmt.Errorf("%s: %w", id, ErrNoResponder)
+	}
+	issuer, err := x509.ParseCertificate(e.cert.Certificate[1])
+	if err != nil {
+		return fmt.Errorf("%s: %w", id, err)
+	}
+	v, err := checkResponse(response, e.cert.Leaf, issuer, time.Now())
+	if err != nil {
+		return fmt.Errorf("%s: %w", id, err)
+	}
+	e.attach(response, v.from, v.until)
+	return nil
 }

@@ -117,6 +117,9 @@ func (d *checker) checkListener(l *Listener, at *listenerPlace) {
 	if l.Protocol == ListenerHTTPS && at.tls == nil {
 		d.Fail(at.node, "tls names the certificates", "listener %q lacks the key \"tls\"", l.Name)
 	}
+	if l.TLS != nil {
+		d.checkVersions(l, at)
+	}
 	if l.TLS != nil && at.tls != nil && len(l.TLS.Certificates) == 0 && l.TLS.ACME == nil && !d.FailedAt(at.tls) {
 		d.Fail(at.tls, "certificates names files, acme has an authority issue them", "tls of listener %q has neither certificates nor acme", l.Name)
 	}
@@ -183,4 +186,16 @@ func (d *checker) nearest(name string, known []string) string {
 		return "did you mean \"" + best + "\"?"
 	}
 	return ""
+}
+
+// checkVersions reports versions and suites of TLS with which no handshake could end.
+func (d *checker) checkVersions(l *Listener, at *listenerPlace) {
+	switch t := l.TLS; {
+	case t.MinVersion == TLS13 && t.MaxVersion == TLS12:
+		d.Fail(at.maxVersion, "leave one of them out", "max_version 1.2 is below min_version 1.3")
+	case t.MaxVersion == TLS12 && l.HTTP3():
+		d.Fail(at.maxVersion, "leave it out, or \"3\" of versions", "HTTP/3 has TLS 1.3, and max_version is 1.2")
+	case t.MinVersion == TLS13 && len(t.Ciphers) > 0:
+		d.Fail(at.ciphers, "leave it out", "ciphers has no effect: it is of TLS 1.2, and min_version is 1.3")
+	}
 }

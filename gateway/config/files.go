@@ -14,6 +14,7 @@ import (
 const (
 	maxJWKS = 1 << 20
 	maxPage = 1 << 20
+	maxOCSP = 64 << 10
 )
 
 // Page returns the content of a file of error_pages. ReadLists has read it.
@@ -106,7 +107,7 @@ func (c *Config) readFiles() (list []Problem) {
 		p := f.at
 		p.Message = map[fileKind]string{
 			fileCertificate: "the certificate", fileRoots: "the file of authorities", fileCRL: "the revocation list", fileTickets: "the file of ticket keys", fileFolder: "the folder", fileSecret: "the key",
-			fileUsers: "the file of users", fileJWKS: "the file of keys", filePage: "the page",
+			fileOCSP: "the OCSP response", fileUsers: "the file of users", fileJWKS: "the file of keys", filePage: "the page",
 		}[f.kind] + " cannot be used: " + err.Error()
 		list = append(list, p)
 	}
@@ -127,6 +128,9 @@ func (c *Config) readFile(f *namedFile) error {
 		return err
 	case fileFolder:
 		_, err := files.Open(files.Options{Root: path})
+		return err
+	case fileOCSP:
+		_, err := regfile.Read(path, maxOCSP)
 		return err
 	case fileTickets:
 		_, err := tls.LoadTicketKeys(tls.TicketPeriod, path)

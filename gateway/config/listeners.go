@@ -112,9 +112,10 @@ const (
 
 // Certificate names the PEM files of a certificate and its key, relative to the configuration file's folder.
 type Certificate struct {
-	Cert    string // key "cert", required: the certificate, followed by its chain
-	Key     string // key "key": the private key; "" (default) is in Cert
-	Default bool   // key "default": answers clients that ask for no name, or for an unknown one; the only certificate of a listener does
+	Cert     string // key "cert", required: the certificate, followed by its chain
+	Key      string // key "key": the private key; "" (default) is in Cert
+	Default  bool   // key "default": answers clients that ask for no name, or for an unknown one; the only certificate of a listener does
+	OCSPFile string // key "ocsp_file", of listeners: an OCSP response in DER, which is sent with the certificate; "" (default) is none
 }
 
 // ListenerTLS configures TLS of a listener.
@@ -122,6 +123,9 @@ type ListenerTLS struct {
 	Certificates  []Certificate // key "certificates": each answers for the names in it; they or acme are required
 	ACME          *ACME         // key "acme": certificates that an authority issues; absent: none
 	MinVersion    TLSVersion    // key "min_version": "1.2" (default) or "1.3"
+	MaxVersion    TLSVersion    // key "max_version": "1.2" or "1.3" (default)
+	Ciphers       []string      // key "ciphers", of TLS 1.2: suites in the order of preference of crypto/tls; absent: all that are safe
+	OCSP          OCSPMode      // key "ocsp": "none" (default), or "fetch" responses from the responders of certificates
 	ClientAuth    *ClientAuth   // key "client_auth"; absent: clients are not asked for a certificate
 	Misdirected   Misdirected   // key "misdirected": which requests for another host than the connection was opened for are answered 421: "certificate" (default), "server_name" or "off"
 	TicketKeyFile string        // key "ticket_key_file": secrets that gateways share, so that each resumes sessions of the others; "" (default) is none
@@ -135,6 +139,15 @@ const (
 	MisdirectedCertificate Misdirected = "certificate" // the certificate of the connection is not for the host
 	MisdirectedServerName  Misdirected = "server_name" // the host is not the server name that TLS was opened with
 	MisdirectedOff         Misdirected = "off"
+)
+
+// OCSPMode selects where OCSP responses come from that are sent with certificates (stapling).
+type OCSPMode string
+
+// The values of OCSPMode.
+const (
+	OCSPNone  OCSPMode = "none"  // from the files of certificates that name one
+	OCSPFetch OCSPMode = "fetch" // from the responders that certificates name
 )
 
 // TLSVersion is a version of TLS.
@@ -210,7 +223,7 @@ func newListener() Listener {
 }
 
 func newListenerTLS() *ListenerTLS {
-	return &ListenerTLS{MinVersion: TLS12, Misdirected: MisdirectedCertificate}
+	return &ListenerTLS{MinVersion: TLS12, MaxVersion: TLS13, OCSP: OCSPNone, Misdirected: MisdirectedCertificate}
 }
 
 func newClientAuth() *ClientAuth { return &ClientAuth{Forward: ForwardCertNone} }

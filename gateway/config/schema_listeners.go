@@ -10,11 +10,14 @@ import (
 
 	"github.com/millrace/millrace/internal/strictyaml"
 	"github.com/millrace/millrace/semantics"
+	"github.com/millrace/millrace/tls"
 )
 
 // listenerPlace is where the parts of a listener stand that are compared with others.
 type listenerPlace struct {
 	node, name, tls *yaml.Node
+	maxVersion      *yaml.Node
+	ciphers         *yaml.Node
 	versions        *yaml.Node
 	proxyProtocol   *yaml.Node
 	forwarded       *yaml.Node
@@ -58,6 +61,7 @@ const (
 	filePage
 	fileFolder // of static
 	fileSecret // one that only its owner and group may read
+	fileOCSP   // a response of OCSP
 )
 
 // proxyLoops reads "auto" or a number.
@@ -244,13 +248,21 @@ func (d *l7Decoder) listenerTLS(n *yaml.Node, t *ListenerTLS, at *listenerPlace)
 		strictyaml.Optional("acme", func(n *yaml.Node) { t.ACME = newACME(); d.acme(n, t.ACME, at) }),
 		strictyaml.Optional("certificates", func(n *yaml.Node) {
 			d.List(n, "certificates", maxCertificates, func(n *yaml.Node) {
-				c := d.certificate(n)
+				c := d.certificate(n, &at.files)
 				t.Certificates = append(t.Certificates, c)
 				at.certificates = append(at.certificates, certificatePlace{value: c, node: n})
 			})
 		}),
 		strictyaml.Optional("min_version", func(n *yaml.Node) {
 			strictyaml.Choice(d.Decoder, n, "min_version", &t.MinVersion, TLS12, TLS13)
+		}),
+		strictyaml.Optional("max_version", func(n *yaml.Node) {
+			at.maxVersion = n
+			strictyaml.Choice(d.Decoder, n, "max_version", &t.MaxVersion, TLS12, TLS13)
+		}),
+		strictyaml.Optional("ciphers", func(n *yaml.Node) { at.ciphers = n; decodeCiphers(d, n, &t.Ciphers) }),
+		strictyaml.Optional("ocsp", func(n *yaml.Node) {
+			strictyaml.Choice(d.Decoder, n, "ocsp", &t.OCSP, OCSPNone, OCSPFetch)
 		}),
 		strictyaml.Optional("client_auth", func(n *yaml.Node) {
 			t.ClientAuth = newClientAuth()
@@ -278,12 +290,29 @@ func (d *l7Decoder) listenerTLS(n *yaml.Node, t *ListenerTLS, at *listenerPlace)
 	}
 }
 
+// decodeCiphers reads names of suites of TLS 1.2.
+func decodeCiphers(d *l7Decoder, n *yaml.Node, to *[]string) {
+	lines := map[string]int{}
+	d.OneOrMore(n, "ciphers", 16, func(n *yaml.Node) {
+		name := ""
+		if strictyaml.Choice(d.Decoder, n, "ciphers", &name, tls.SuiteNames()...); name != "" {
+			d.unique(lines, name, n, "cipher suite")
+			*to = append(*to, name)
+		}
+	})
+}
+
 // certificate reads the names of the files of one.
-func (d *l7Decoder) certificate(n *yaml.Node) (c Certificate) {
+func (d *l7Decoder) certificate(n *yaml.Node, files *[]filePlace) (c Certificate) {
 	d.Mapping(n, "a certificate",
 		strictyaml.Required("cert", func(n *yaml.Node) { d.Text(n, "cert", &c.Cert) }),
 		strictyaml.Optional("key", func(n *yaml.Node) { d.Text(n, "key", &c.Key) }),
 		strictyaml.Optional("default", func(n *yaml.Node) { d.Truth(n, "default", &c.Default) }),
+		strictyaml.Optional("ocsp_file", func(n *yaml.Node) {
+			if d.Text(n, "ocsp_file", &c.OCSPFile) {
+				*files = append(*files, filePlace{fileOCSP, c.OCSPFile, n})
+			}
+		}),
 	)
 	return c
 }

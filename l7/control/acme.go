@@ -202,8 +202,9 @@ func logCertificate(log *slog.Logger, e acme.Event) {
 // CertificateStatus is a certificate of a listener.
 type CertificateStatus struct {
 	Names    []string   `json:"names"`
-	File     string     `json:"file,omitempty"` // without: by ACME
-	NotAfter *time.Time `json:"not_after"`      // null: there is none yet
+	File     string     `json:"file,omitempty"`         // without: by ACME
+	NotAfter *time.Time `json:"not_after"`              // null: there is none yet
+	Staple   *time.Time `json:"staple_until,omitempty"` // until when an OCSP response is sent
 	Next     *time.Time `json:"next_attempt,omitempty"`
 	Failures int        `json:"failures,omitempty"` // to obtain it, in a row
 	Error    string     `json:"error,omitempty"`
@@ -223,6 +224,9 @@ func (s *Set) certificates(l *config.Listener) (list []CertificateStatus) {
 			continue
 		}
 		one := CertificateStatus{Names: c.Names, File: c.ID, NotAfter: &c.NotAfter}
+		if !c.StapleUntil.IsZero() {
+			one.Staple = &c.StapleUntil
+		}
 		if c.Err != nil {
 			one.Error = c.Err.Error()
 		}
@@ -256,6 +260,9 @@ func writeCertificates(w *metrics.Writer, listener string, list []CertificateSta
 			expiry = float64(c.NotAfter.Unix())
 		}
 		w.Gauge("millrace_http_certificate_expiry_timestamp_seconds", "When a certificate of a listener expires; 0 is that there is none yet.", expiry, of...)
+		if c.Staple != nil {
+			w.Gauge("millrace_http_certificate_staple_expiry_timestamp_seconds", "Until when the OCSP response of a certificate is sent.", float64(c.Staple.Unix()), of...)
+		}
 		if c.Next == nil {
 			continue
 		}

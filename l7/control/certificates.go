@@ -1,6 +1,7 @@
 package control
 
 import (
+	"context"
 	ctls "crypto/tls"
 	"reflect"
 	"slices"
@@ -19,6 +20,8 @@ type servedTLS struct {
 	store    *tls.Store
 	serves   func(serverName, host string) bool // see proxy.Listener
 	files    []tls.Reloader
+	stapler  *tls.Stapler       // fetches OCSP responses; nil: none
+	stop     context.CancelFunc // of the stapler, nil while it does not run
 }
 
 // planTLS returns the TLS of a listener. What has the same settings stays, so that clients resume their sessions, and its
@@ -57,6 +60,12 @@ func (s *Set) planTLS(n *plan, l *config.Listener) (*servedTLS, error) {
 	if l.TLS.MinVersion == config.TLS13 {
 		o.MinVersion = ctls.VersionTLS13
 	}
+	if l.TLS.MaxVersion == config.TLS12 {
+		o.MaxVersion = ctls.VersionTLS12
+	}
+	for _, name := range l.TLS.Ciphers {
+		o.Suites = append(o.Suites, tls.SuiteByName(name))
+	}
 	if l.HTTP2() {
 		o.Protocols = append(o.Protocols, "h2")
 	}
@@ -75,6 +84,9 @@ func (s *Set) planTLS(n *plan, l *config.Listener) (*servedTLS, error) {
 	}
 	var err error
 	if t.config, err = tls.NewServerConfig(o); err != nil {
+		return nil, err
+	}
+	if err := t.addStaples(s, cfg, l); err != nil {
 		return nil, err
 	}
 	if issuer != nil {

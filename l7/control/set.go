@@ -74,6 +74,8 @@ type Set struct {
 
 	names   *resolve.Watcher // of backends
 	leaving drains           // of backends that the configuration has no more
+
+	staplers sync.WaitGroup // of OCSP responses
 }
 
 // Loop is a loop that workers run on.
@@ -226,6 +228,7 @@ func (s *Set) Run() error {
 	s.stop()
 	s.names.Close()
 	beside.Wait()
+	s.staplers.Wait()
 	return errors.Join(append(errs, s.closeACME())...)
 }
 
@@ -234,6 +237,7 @@ func (s *Set) Close() error {
 	s.stop()
 	s.names.Close()
 	s.checks.Close()
+	s.staplers.Wait()
 	var errs []error
 	for _, l := range s.loops {
 		errs = append(errs, l.close())

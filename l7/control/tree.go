@@ -140,6 +140,7 @@ func (s *Set) use(n *plan) error {
 		s.followStates(&s.pools[p.cfg.Name].cfg, p)
 	}
 	s.useLog(n.cfg, n.log)
+	staple(s, n.served)
 	s.cfg, s.tree, s.pools, s.order, s.served, s.routes, s.admissions = n.cfg, n.tree, n.pools, n.order, n.served, n.routes, n.admissions
 	s.useGuards(n)
 	s.caches = n.caches
