@@ -11,6 +11,7 @@ var typesOf = map[string][]health.Type{
 	"http":    {health.TypeHTTP, health.TypeHTTPS},
 	"grpc":    {health.TypeGRPC, health.TypeGRPCS},
 	"udp":     {health.TypeUDP},
+	"tcp":     {health.TypeTCP},
 	"command": {health.TypeCommand},
 }
 

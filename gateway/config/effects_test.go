@@ -136,6 +136,7 @@ services:
      health: {type: https, interval: 300ms, timeout: 200ms, rise: 1, fall: 2, port: 99, device: eth0, command: [/bin/true],
        http: {method: POST, path: "/a", host: web, status: 200, body: fine, server_name: web.example, insecure: true, ca_file: AUTHORITY},
        grpc: {service: s, host: web, server_name: web.example, insecure: true, ca_file: AUTHORITY},
+       tcp: [{send: x, send_hex: "01", expect: y, expect_hex: "02"}],
        udp: {send: x, send_hex: "01", expect: y, expect_hex: "02", silence: success}},
      passive: {failures: 3, window: 4s, down: 5s, max_down: 6m, max_ejected: 7}}
 stack: devices
@@ -190,6 +191,7 @@ pools:
      health: {type: https, interval: 300ms, timeout: 200ms, rise: 1, fall: 2, port: 99, device: eth0, command: [/bin/true],
        http: {method: POST, path: "/a", host: web, status: 200, body: fine, server_name: web.example, insecure: true, ca_file: AUTHORITY},
        grpc: {service: s, host: web, server_name: web.example, insecure: true, ca_file: AUTHORITY},
+       tcp: [{send: x, send_hex: "01", expect: y, expect_hex: "02"}],
        udp: {send: x, send_hex: "01", expect: y, expect_hex: "02", silence: success}},
      retry_content: 1, panic_threshold: 1, slow_start: 1s, drain: 1s, idle_connections: 1, connection_requests: 1,
      limits: {requests: 1, connections: 1, pending: 1, header_bytes: 1024, header_fields: 9}, timeouts: {connect: 1s, wait: 1s, response: 1s, body: 1s, idle: 1s},

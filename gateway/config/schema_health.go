@@ -52,6 +52,7 @@ func (d *decoder) health(n *yaml.Node, c *health.Check, at *servicePlace) {
 		strictyaml.Optional("http", func(n *yaml.Node) { d.healthHTTP(n, &c.HTTP, k) }),
 		strictyaml.Optional("grpc", func(n *yaml.Node) { d.healthGRPC(n, &c.GRPC, k) }),
 		strictyaml.Optional("udp", func(n *yaml.Node) { d.healthUDP(n, &c.UDP, k) }),
+		strictyaml.Optional("tcp", func(n *yaml.Node) { d.healthTCP(n, &c.TCP) }),
 		strictyaml.Optional("command", func(n *yaml.Node) { d.command(n, &c.Command) }),
 	)...)
 	c.Port = uint16(port)
@@ -98,6 +99,24 @@ func (d *decoder) healthUDP(n *yaml.Node, u *health.UDP, k keyPlaces) {
 			d.Fail(again, "remove one", "%s and %s_hex say the same thing twice", key, key)
 		}
 	}
+}
+
+// healthTCP reads a conversation.
+func (d *decoder) healthTCP(n *yaml.Node, to *[]health.Step) {
+	d.List(n, "tcp", 64, func(n *yaml.Node) {
+		var s health.Step
+		k := keyPlaces{"": n}
+		d.Mapping(n, "a step", k.under("",
+			strictyaml.Optional("send", func(n *yaml.Node) { d.octets(n, "send", &s.Send) }),
+			strictyaml.Optional("send_hex", func(n *yaml.Node) { d.octetsHex(n, "send_hex", &s.Send) }),
+			strictyaml.Optional("expect", func(n *yaml.Node) { d.octets(n, "expect", &s.Expect) }),
+			strictyaml.Optional("expect_hex", func(n *yaml.Node) { d.octetsHex(n, "expect_hex", &s.Expect) }),
+		)...)
+		if len(k) > 2 {
+			d.Fail(n, "make each a step of its own", "a step sends or expects one thing")
+		}
+		*to = append(*to, s)
+	})
 }
 
 func (d *decoder) passive(n *yaml.Node, p *health.Passive, at *servicePlace) {

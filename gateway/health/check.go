@@ -11,7 +11,7 @@ type Type string
 
 // The values of Type.
 const (
-	TypeTCP     Type = "tcp"     // a connection is made and closed
+	TypeTCP     Type = "tcp"     // a connection is made, and a conversation had if there is one
 	TypeHTTP    Type = "http"    // a request is answered with an expected status
 	TypeHTTPS   Type = "https"   // the same by TLS
 	TypeGRPC    Type = "grpc"    // gRPC's health protocol answers SERVING
@@ -36,6 +36,7 @@ type Check struct {
 	HTTP     HTTP          // key "http", of types http and https
 	GRPC     GRPC          // key "grpc", of types grpc and grpcs
 	UDP      UDP           // key "udp", of type udp
+	TCP      []Step        // key "tcp", of type tcp: a conversation; none makes a connection and closes it
 	Command  []string      // key "command", of type command: the program by its absolute path, and its arguments
 	Conn     Conn          // no key: how the pool that is probed connects to its backends
 }

@@ -69,6 +69,9 @@ func newProbe(c *Check, dial Dialer) probe {
 	case TypeCommand:
 		return commandProbe(c.Command).ask
 	}
+	if len(c.TCP) > 0 {
+		return (&tcpProbe{c.TCP, c.Conn, dial}).ask
+	}
 	return func(ctx context.Context, t Target) error { return connect(ctx, dial, c.Conn.Preamble, t) }
 }
 

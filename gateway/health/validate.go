@@ -66,6 +66,7 @@ func (c *Check) Validate() []Problem {
 	p.count("fall", c.Fall, 1, maxStreak)
 	switch c.Type {
 	case TypeTCP:
+		p = append(p, validateSteps(c.TCP)...)
 	case TypeHTTP, TypeHTTPS:
 		p = append(p, c.HTTP.validate(c.Type == TypeHTTPS)...)
 	case TypeGRPC, TypeGRPCS:

@@ -176,3 +176,11 @@ func TestVersionsAndSuitesOfAListener(t *testing.T) {
 		t.Error("TLS 1.2 is served")
 	}
 }
+
+// reload makes another configuration the one in use.
+func (r *running) reload(t *testing.T, text string) {
+	t.Helper()
+	if err := r.Reload(r.file(text)); err != nil {
+		t.Fatal(err)
+	}
+}
