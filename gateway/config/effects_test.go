@@ -180,6 +180,7 @@ routes:
         cache: {name: kk, default_ttl: 1s, heuristic_percent: 5, stale_while_revalidate: 1s, stale_if_error: 1s, client_control: ignore, key_headers: x-a, key_cookies: c, collapse_wait: 1s}
         timeouts: {request: 1s, backend_request: 1s}
         retry: {attempts: 2, codes: [503]}
+        early_hints: "</x.css>; rel=preload"
 tls_routes: [{name: q, listeners: l, hostnames: a.example, ja4: t13d1516h2_8daaf6152771_e5627efa2ab1, alpn: h2, clients: 192.0.2.0/28, backend_refs: [{name: p, weight: 2}]}]
 tcp_routes: [{name: q, listeners: l, backend_refs: [{name: p, weight: 2}]}]
 pools:

@@ -259,7 +259,7 @@ var routeNeeds = []need[Route]{
 
 var ruleNeeds = []need[Rule]{
 	{
-		keys: []string{"timeouts", "retry", "cache"}, met: func(_ *Config, u *Rule) bool { return !u.answers() },
+		keys: []string{"timeouts", "retry", "cache", "early_hints"}, met: func(_ *Config, u *Rule) bool { return !u.answers() },
 		why: "the rule answers by itself", hint: leaveOut,
 	},
 	{

@@ -56,6 +56,7 @@ type Rule struct {
 	Cache       *RuleCache   // key "cache": of the responses of backends; absent: none
 	Timeouts    RuleTimeouts // key "timeouts"
 	Retry       Retry        // key "retry"
+	EarlyHints  []string     // key "early_hints": values of Link that clients get before a backend answers (103); default none
 }
 
 // Match is the conditions on a request: all that are there must hold.

@@ -103,6 +103,14 @@ func (d *l7Decoder) rules(n *yaml.Node, r *Route, at *routePlace) {
 				d.Mapping(n, "timeouts", d.timeout("request", &t.Request), d.timeout("backend_request", &t.BackendRequest))
 			}),
 			strictyaml.Optional("retry", func(n *yaml.Node) { d.retry(n, &u.Retry) }),
+			strictyaml.Optional("early_hints", func(n *yaml.Node) {
+				d.eachText(n, "early_hints", 32, func(n *yaml.Node, text string) {
+					if !strings.HasPrefix(text, "<") || !strings.Contains(text, ">") || !semantics.IsValue(text) {
+						d.Fail(n, "such as </style.css>; rel=preload; as=style", "early_hints has no value of Link: %q", text)
+					}
+					u.EarlyHints = append(u.EarlyHints, text)
+				})
+			}),
 		)
 		if u.Name == "" {
 			u.Name = strconv.Itoa(len(r.Rules) + 1)

@@ -22,6 +22,7 @@ const large = `
 cmd/millrace : the command line, a file for each command; nothing imports it
 internal/app/convert : three languages, each a parser and a front with a file for each construct, fill one model that nothing else sees
 l4/datapath  : the stages of a packet read and change one table of connections; a file for each
+l7/proxy     : the exchange of a request and what may take part in it (guards, caches, inspection, scripts, copies) change one state; a file for each
 shim         : options, datagrams, rings and pairs are states of one socket of a program, under its locks
 `
 

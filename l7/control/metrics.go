@@ -44,6 +44,7 @@ func (s *Set) WriteMetrics(w *metrics.Writer) {
 	w.Counter("millrace_http_early_requests_again_total", "Early requests that were sent again: mostly because the backend has rejected early data, or answered 425.", t.EarlyAgain)
 	w.Counter("millrace_http_reused_requests_total", "Requests on a connection to a backend that had carried one before.", t.Reused)
 	w.Counter("millrace_http_missing_scripts_total", "Requests to pools that speak FastCGI whose path names no script.", t.NoScript)
+	w.Counter("millrace_http_early_hints_total", "Interim responses 103 (Early Hints) of rules.", t.Hints)
 	for r := range proxy.MirrorResults {
 		w.Counter("millrace_http_mirrored_requests_total", "Copies of requests, by what became of them.", t.Mirrored[r], metrics.Label{Name: "result", Value: r.String()})
 	}

@@ -228,6 +228,7 @@ func add(s *proxy.Stats, o proxy.Stats) {
 		s.Mirrored[i] += o.Mirrored[i]
 	}
 	s.ScriptLog += o.ScriptLog
+	s.Hints += o.Hints
 	s.Headers += o.Headers
 	s.Handshakes += o.Handshakes
 	s.WriteTimeouts += o.WriteTimeouts

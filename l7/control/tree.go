@@ -396,6 +396,9 @@ func (n *plan) rule(name string, of *proxy.Route, ref *config.RuleRef) *proxy.Ru
 		addFilter(r, &u.Filters[i], prefix)
 	}
 	n.addMirror(r, u)
+	if len(u.EarlyHints) > 0 {
+		r.EarlyHints = proxy.NewEarlyHints(u.EarlyHints)
+	}
 	return r
 }
 

@@ -168,6 +168,9 @@ func (x *exchange) toPool(path, query string, client netip.Addr) {
 		x.hash = k.Of(&rewrite.Source{Fields: x.request.Fields, Path: path, Query: query, Client: client})
 	}
 	x.deadline()
+	if h := x.rule.EarlyHints; h != nil && !(hinting{x}).send(h) {
+		return
+	}
 	if m := x.rule.Mirror; m != nil {
 		mirroring{x}.begin(m, path, query)
 	}

@@ -43,6 +43,7 @@ type Stats struct {
 	WriteTimeouts uint64
 	NoScript      uint64                // requests of FastCGI whose path names no script
 	ScriptLog     uint64                // bytes that scripts have written for the log
+	Hints         uint64                // 103 (Early Hints) of rules
 	Mirrored      [MirrorResults]uint64 // copies of requests
 }
 
@@ -53,7 +54,7 @@ type counters struct {
 	compressed, uncompressed, plain, encoded                                                                    metrics.Counter
 	inspectionEnded, inspectionFull                                                                             metrics.Counter
 	earlySent, earlyAgain                                                                                       metrics.Counter
-	noScript, scriptLog                                                                                         metrics.Counter
+	noScript, scriptLog, hints                                                                                  metrics.Counter
 	mirrored                                                                                                    [MirrorResults]metrics.Counter
 	refused                                                                                                     [side.Refusals]metrics.Counter
 	status                                                                                                      [6]metrics.Counter
@@ -72,7 +73,7 @@ func (w *Worker) Stats() Stats {
 		Compressed: c.compressed.Load(), Uncompressed: c.uncompressed.Load(), Plain: c.plain.Load(), Encoded: c.encoded.Load(),
 		InspectionEnded: c.inspectionEnded.Load(), InspectionFull: c.inspectionFull.Load(),
 		EarlySent: c.earlySent.Load(), EarlyAgain: c.earlyAgain.Load(),
-		NoScript: c.noScript.Load(), ScriptLog: c.scriptLog.Load(),
+		NoScript: c.noScript.Load(), ScriptLog: c.scriptLog.Load(), Hints: c.hints.Load(),
 		WriteTimeouts: c.writeTimeouts.Load() + w.hub.WriteTimeouts(), Signatures: w.Signatures.Stats(), Exchanges: w.Signatures.Exchanges(),
 	}
 	for i := range s.RefusedBy {

@@ -138,6 +138,8 @@ type Rule struct {
 	// ForwardExpect passes Expect on, and 100 (Continue) of the backend; without it the gateway asks for the content by itself once
 	// there is a connection.
 	ForwardExpect bool
+	// EarlyHints is sent before a backend answers; nil: nothing is.
+	EarlyHints *EarlyHints
 	// Mirror sends copies of requests to another pool; nil does not.
 	Mirror *Mirror
 	// Sticky keeps the requests of a session at one backend of each pool; nil does not.
