@@ -194,6 +194,7 @@ var onEither = map[string]func(t *testing.T){
 	"TestHTTP3Features":                            TestHTTP3Features,
 	"TestHTTP3RulesOnTheHello":                     TestHTTP3RulesOnTheHello,
 	"TestHTTP3TenThousand":                         TestHTTP3TenThousand,
+	"TestScriptsGetRequestsOfHTTP3":                TestScriptsGetRequestsOfHTTP3,
 	"TestCodesByWhichRequestsOfHTTP3End":           TestCodesByWhichRequestsOfHTTP3End,
 	"TestHTTP3SlowReader":                          TestHTTP3SlowReader,
 	"TestHTTP3SlowBackend":                         TestHTTP3SlowBackend,
