@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"iter"
-	"net"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -12,8 +11,6 @@ import (
 	"github.com/millrace/millrace/l7/pool"
 	"github.com/millrace/millrace/l7/side"
 	"github.com/millrace/millrace/semantics"
-	"github.com/millrace/millrace/tls/clienthello"
-	"github.com/millrace/millrace/wire"
 )
 
 // Inspection names the policy whose rules the requests and responses of a listener are inspected by.
@@ -41,7 +38,8 @@ type inspected struct {
 	mode     inspect.Mode
 	hold     int
 	up, down watching
-	reason   string // why the exchange was ended, for the access log
+	reason   string        // why the exchange was ended, for the access log
+	own      *inspect.Conn // of this exchange alone: its client may have left
 
 	// Of a request whose content is held: where it goes on.
 	host, path, query string
@@ -125,6 +123,28 @@ func (x inspecting) begin(mode inspect.Mode, hold int) *inspected {
 	}
 	q.mode, q.hold, x.inspected = mode, hold, q
 	return q
+}
+
+// refreshes inspects the request by which a stored response is validated in the background: what is stored was inspected. It reports
+// whether the request goes on.
+func (x inspecting) refreshes(i *Inspection) bool {
+	e, mode := x.w.inspector(i.Policy, false)
+	if e == nil {
+		return true
+	}
+	q, r := x.begin(mode, i.Hold), inspect.Result{Bound: true}
+	if q.own = e.Connect(int64(x.w.Now), x.client.describeInspected()); q.own != nil {
+		q.own.ServerName = x.client.sni
+		q.own.Begin(&q.Exchange)
+		head := x.requestHead()
+		head.Ends = true
+		r = q.Head(int64(x.w.Now), signature.ToServer, &head)
+	}
+	if mode.Ends(r) {
+		x.end(r, errInspectedRequest)
+		return false
+	}
+	return true
 }
 
 // isStream reports whether the messages of a request come one by one, with answers between: to wait for its end would be a deadlock.
@@ -323,6 +343,9 @@ func (x inspecting) end(r inspect.Result, f *failure) {
 func (x inspecting) leave() {
 	q := x.inspected
 	q.Close(int64(x.w.Now))
+	if q.own != nil {
+		q.own.Close()
+	}
 	x.w.PutBuffer(&q.body)
 	*q = inspected{next: x.w.inspections}
 	x.w.inspections, x.inspected = q, nil
@@ -344,10 +367,7 @@ func (x inspecting) backHead(m *semantics.Message) inspect.Head {
 		_, machine := x.direct.Plain()
 		return inspect.Head{Raw: machine.Head()}
 	}
-	version := "HTTP/2"
-	if x.pooled.Protocol == HTTP3 {
-		version = "HTTP/3"
-	}
+	version := [...]string{HTTP1: "HTTP/1.1", HTTP2: "HTTP/2", HTTP3: "HTTP/3", Scripts: "HTTP/1.1"}[x.pooled.Protocol]
 	return inspect.Head{Version: version, Fields: fieldsOf(m)}
 }
 
@@ -384,96 +404,6 @@ func (x inspecting) keepsHead(on bool) {
 		_, m := x.direct.Plain()
 		m.KeepHead(on)
 	}
-}
-
-// inspect returns the connection as an engine knows it; nil where the engine has as many as it may. A connection does not keep an
-// engine that a reload has replaced.
-func (c *clientInfo) inspect(e *inspect.Engine) *inspect.Conn {
-	if c.inspected != nil && c.inspected.Engine() != e {
-		c.inspected.Close()
-		c.inspected = nil
-	}
-	if c.inspected == nil {
-		w := c.at.w
-		d := inspect.Client{
-			From: c.addr, To: c.server(), Proto: wire.ProtoTCP, Listener: c.listener.Name,
-			Proxied: c.local.IsValid() || c.listener.Forwarding.Trusts(c.addr.Addr()),
-		}
-		if c.quic != nil {
-			d.Proto = wire.ProtoUDP
-		}
-		c.inspected = e.Connect(int64(w.Now), d)
-	}
-	if c.inspected != nil {
-		c.inspected.ServerName = c.sni
-	}
-	return c.inspected
-}
-
-// server returns the address that the client has connected to.
-func (c *clientInfo) server() netip.AddrPort {
-	switch {
-	case c.local.IsValid():
-		return c.local
-	case c.link != nil:
-		if a := c.link.Conn.Local(); a.IsValid() {
-			return netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
-		}
-	case c.quic != nil:
-		if a, ok := c.quic.QUIC().LocalAddr().(*net.UDPAddr); ok && !a.IP.IsUnspecified() {
-			return netip.AddrPortFrom(a.AddrPort().Addr().Unmap(), uint16(a.Port))
-		}
-	}
-	return c.listener.Address
-}
-
-// uninspect ends the inspection of a connection that has ended, with all of its exchanges.
-func (c *clientInfo) uninspect() {
-	if c.inspected != nil {
-		c.inspected.Close()
-		c.inspected = nil
-	}
-}
-
-// inspectHello inspects the ClientHello of TLS over TCP. A connection that a rule drops ends once the handshake is complete: that
-// costs more than its refusal, and comes by one way with HTTP/3, whose handshake is not the loop's.
-func (c *clientInfo) inspectHello(h *clienthello.Hello) {
-	if e, mode := c.helloEngine(); e != nil {
-		c.greet(e, mode, inspect.Hello{ServerName: string(h.ServerName), JA3: string(h.AppendJA3Text(nil)), JA4: h.JA4()})
-	}
-}
-
-// inspectHello3 is inspectHello for HTTP/3: of JA3 there is none, since crypto/tls does not give away what it is made of.
-func (c *clientInfo) inspectHello3() {
-	if e, mode := c.helloEngine(); e != nil {
-		c.greet(e, mode, inspect.Hello{ServerName: c.sni, JA4: c.ja4})
-	}
-}
-
-// helloEngine returns the engine and the mode of the listener's policy; nil where its rules are not about a ClientHello.
-func (c *clientInfo) helloEngine() (*inspect.Engine, inspect.Mode) {
-	e, mode := c.at.w.inspector(c.listener.Inspection.Policy, false)
-	if e == nil || !e.WantsHello() {
-		return nil, mode
-	}
-	return e, mode
-}
-
-// greet inspects a hello, and notes whether the connection is to end.
-func (c *clientInfo) greet(e *inspect.Engine, mode inspect.Mode, h inspect.Hello) {
-	conn := c.inspect(e)
-	r := inspect.Result{Bound: true}
-	if conn != nil {
-		conn.ServerName = h.ServerName
-		r = conn.Hello(int64(c.at.w.Now), &h)
-	}
-	c.denied = mode.Ends(r)
-}
-
-// deniedHello counts and records a connection that ends by its ClientHello.
-func (w *Worker) deniedHello(c *clientInfo, protocol string) {
-	w.counters.inspectionEnded.Add(1)
-	w.recordRefused(c, protocol, 0, errForbidden.name, "inspection")
 }
 
 // watches reports whether content of a direction is inspected, so that it has to pass here.
