@@ -3,6 +3,7 @@ package cache
 import (
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/millrace/millrace/semantics"
 )
@@ -100,9 +101,9 @@ func (e *Entry) isVersion(value string) bool {
 	return ok && at.Equal(e.modified) && e.generated.Sub(e.modified) >= 1e9
 }
 
-// AppendFields appends the fields of the answer, without Age. Those of a 304 are the ones that a cache at the client updates (RFC 9110
+// AppendFields appends the fields of the answer at a time. Those of a 304 are the ones that a cache at the client updates (RFC 9110
 // 15.4.5). text is memory for values.
-func (a *Answer) AppendFields(dst []semantics.Field, text *[]byte) []semantics.Field {
+func (a *Answer) AppendFields(dst []semantics.Field, text *[]byte, now time.Time) []semantics.Field {
 	for i := range a.entry.Fields {
 		f := &a.entry.Fields[i]
 		if a.Status == 304 && !isUpdated(f.Name) || a.Status == 416 && strings.HasPrefix(f.Name, "content-") {
@@ -110,7 +111,10 @@ func (a *Answer) AppendFields(dst []semantics.Field, text *[]byte) []semantics.F
 		}
 		dst = append(dst, *f)
 	}
-	switch at := len(*text); a.Status {
+	at := len(*text)
+	*text = appendAge(*text, a.entry.Age(now))
+	dst = append(dst, semantics.Field{Name: "age", Value: view((*text)[at:])})
+	switch at = len(*text); a.Status {
 	case 206:
 		b := strconv.AppendInt(append(*text, "bytes "...), a.first, 10)
 		b = strconv.AppendInt(append(b, '-'), a.last, 10)

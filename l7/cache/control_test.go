@@ -153,7 +153,7 @@ func FuzzFields(f *testing.F) {
 			t.Fatalf("%q: %+v", ranges, a)
 		}
 		var text []byte
-		a.AppendFields(nil, &text)
+		a.AppendFields(nil, &text, start)
 		semantics.ParseDate(condition)
 	})
 }

@@ -212,7 +212,7 @@ func (p *Policy) lifetime(e *Entry, c *Control) (t time.Duration, explicit bool)
 // maxHeuristic bounds a heuristic time: RFC 9111 4.2.2 has warned of more than a day for long.
 const maxHeuristic = 24 * time.Hour
 
-// AppendAge appends the value of the field Age.
-func AppendAge(dst []byte, age time.Duration) []byte {
+// appendAge appends the value of the field Age.
+func appendAge(dst []byte, age time.Duration) []byte {
 	return strconv.AppendInt(dst, min(int64(age/time.Second), maxSeconds), 10)
 }

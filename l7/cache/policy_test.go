@@ -380,7 +380,7 @@ func TestAnswers(t *testing.T) {
 		e := testEntry(nil, "0123456789")
 		a := e.Answer(tc.method, parse(tc.header))
 		var text []byte
-		value, _ := field(a.AppendFields(nil, &text), "content-range")
+		value, _ := field(a.AppendFields(nil, &text, start), "content-range")
 		if got := fmt.Sprintf("%d %d %q %s", a.Status, a.Length, a.Body, value); got != tc.want {
 			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
 		}
@@ -409,22 +409,22 @@ func TestFieldsOfAnswers(t *testing.T) {
 	names := func(status int) (list []string) {
 		a := Answer{Status: status, entry: e}
 		var text []byte
-		for _, f := range a.AppendFields(nil, &text) {
+		for _, f := range a.AppendFields(nil, &text, start) {
 			list = append(list, f.Name)
 		}
 		return list
 	}
-	all := []string{"date", "cache-control", "etag", "last-modified", "content-type", "content-encoding", "content-location", "content-security-policy", "a"}
+	all := []string{"date", "cache-control", "etag", "last-modified", "content-type", "content-encoding", "content-location", "content-security-policy", "a", "age"}
 	if diff := cmp.Diff(all, names(200)); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]string{"date", "cache-control", "etag", "last-modified", "content-location", "content-security-policy", "a"}, names(304)); diff != "" {
+	if diff := cmp.Diff([]string{"date", "cache-control", "etag", "last-modified", "content-location", "content-security-policy", "a", "age"}, names(304)); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]string{"date", "cache-control", "etag", "last-modified", "a", "content-range"}, names(416)); diff != "" {
+	if diff := cmp.Diff([]string{"date", "cache-control", "etag", "last-modified", "a", "age", "content-range"}, names(416)); diff != "" {
 		t.Error(diff)
 	}
-	if got := string(AppendAge(nil, 61500*time.Millisecond)); got != "61" {
+	if got := string(appendAge(nil, 61500*time.Millisecond)); got != "61" {
 		t.Errorf("Age: %s", got)
 	}
 }

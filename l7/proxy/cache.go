@@ -102,7 +102,7 @@ func (x caching) begin(path, query string, client netip.Addr) {
 	switch {
 	case !safe(m.Method):
 		c.mode = cacheUnsafe
-	case m.Method != "GET" && m.Method != "HEAD", m.Protocol != "", x.up.message == flowing, m.ContentLength > 0:
+	case m.Method != "GET" && m.Method != "HEAD", m.Protocol != "", x.up.message == flowing, x.up.bytes > 0:
 		// Content of a GET has no meaning for most backends, and has one for some: its response is none for others.
 	case slices.ContainsFunc(m.Fields, cache.IsForOrigin):
 		// The backend alone evaluates these (RFC 9111 4.3.2).
@@ -137,6 +137,9 @@ func (x caching) appendKey(path, query string) {
 		t.Sent = view(x.scratch)
 	}
 	c.text, c.url = c.use.AppendKey(c.text[:0], &t)
+	if i := x.client.listener.Inspection; i != nil { // what nobody has inspected is none for a listener that inspects
+		c.text = append(c.text, '\n', i.Policy)
+	}
 }
 
 // leave ends the use with the exchange.

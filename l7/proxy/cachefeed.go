@@ -19,10 +19,7 @@ func (x caching) serveEntry(e *cache.Entry, result cache.Count) {
 	x.status, x.progress = a.Status, x.w.Now
 	x.up.forget(x.w)
 	c.values = c.values[:0]
-	x.fields = a.AppendFields(x.fields[:0], &c.values)
-	at := len(c.values)
-	c.values = cache.AppendAge(c.values, e.Age(c.use.Store.Clock()))
-	x.fields = append(x.fields, semantics.Field{Name: "age", Value: view(c.values[at:])})
+	x.fields = a.AppendFields(x.fields[:0], &c.values, c.use.Store.Clock())
 	c.entry, c.body, c.sent, c.complete = e, a.Body, 0, true
 	x.reply = semantics.Message{Status: a.Status, ContentLength: a.Length, Fields: x.fields}
 	ending := side.EndsByLength

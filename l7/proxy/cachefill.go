@@ -103,15 +103,10 @@ func (x caching) beginFill(r *cache.Response, e side.Ending) {
 		c.endFlight(c.use.Store.Put(fill.Complete(nil), c.mark))
 		return
 	}
-	if c.fill = c.use.Store.Begin(fill, c.mark, r.Length, c.use.Policy.MaxObject); c.fill == nil {
-		x.full()
+	if c.fill = c.use.Store.Begin(fill, c.mark, r.Length, c.use.Policy.MaxObject); c.fill == nil { // too many others are being gathered
+		c.use.Store.Count(x.w.id, cache.CountFull)
+		c.endFlight(cache.Failed)
 	}
-}
-
-// full notes that a response is not stored since too many others are being gathered.
-func (x caching) full() {
-	x.cached.use.Store.Count(x.w.id, cache.CountFull)
-	x.cached.endFlight(cache.Failed)
 }
 
 // endsByClose reports whether nothing but the end of the connection ends the content (RFC 9112 6.3, rule 8): whether that is all of
@@ -146,7 +141,7 @@ func (x caching) abandonFill(o cache.Outcome, p []byte) {
 	rest := append(c.body[c.sent:len(c.body):len(c.body)], p...)
 	c.fill.Drop()
 	if c.endFlight(o); o == cache.Failed {
-		x.full()
+		c.use.Store.Count(x.w.id, cache.CountFull)
 	}
 	c.fill, c.body, c.feed = nil, nil, feedOver
 	x.down.from, x.down.paused = x.back, false

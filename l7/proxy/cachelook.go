@@ -28,7 +28,7 @@ func (x caching) look() {
 		case use == cache.Stale:
 			x.serveEntry(e, cache.CountStale)
 			return
-		case use == cache.StaleRefresh && !c.use.Foreground:
+		case use == cache.StaleRefresh && !c.use.Foreground && x.inspected == nil: // nobody would inspect what that brings
 			x.serveStale(e)
 			return
 		}
@@ -36,14 +36,12 @@ func (x caching) look() {
 			c.mode = cacheValidate
 		}
 	}
-	if c.control.Has(cache.OnlyIfCached) && !c.use.Policy.IgnoreClient {
+	if c.result = cache.CountMiss; c.control.Has(cache.OnlyIfCached) && !c.use.Policy.IgnoreClient {
 		c.entry = nil
-		c.result = cache.CountMiss
 		x.answer(errNotCached)
 		return
 	}
 	if !x.joins() {
-		c.result = cache.CountMiss
 		x.fetch()
 	}
 }

@@ -28,6 +28,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/l7/cache"
 	"github.com/millrace/millrace/l7/rewrite"
 	"github.com/millrace/millrace/l7/route"
 	"github.com/millrace/millrace/tls"
@@ -280,6 +281,35 @@ func TestClientCertificates(t *testing.T) {
 		if resp, err := (&http.Client{Transport: tr}).Get("https://" + r.secure); err == nil {
 			resp.Body.Close()
 			t.Error("served without a good certificate")
+		}
+	}
+	r.settled()
+}
+
+// What a client with a certificate gets is not stored for others, who may have none (RFC 9111 3.5).
+func TestCertificatesAreCredentials(t *testing.T) {
+	root := issue(t, nil, nil)
+	var asked atomic.Int64
+	back := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		w.Header().Set("Cache-Control", "max-age=9")
+	}))
+	t.Cleanup(back.Close)
+	r := newRig(t, back.Listener.Addr().String(), func(r *rig) {
+		ln := r.tree.Listeners[1]
+		ln.TLS.ClientAuth, ln.TLS.ClientCAs = ctls.VerifyClientCertIfGiven, root.pool()
+		store := cache.NewNamed("c", cache.Options{Memory: 1 << 20}, 1, time.Now)
+		r.rule.Cache = &cache.Rule{Store: store, Policy: cache.Policy{MaxObject: 1 << 16}}
+	})
+	for i, certs := range [][]ctls.Certificate{{issue(t, root, nil).tls}, nil, nil} {
+		tr := r.client(false).Transport.(*http.Transport)
+		tr.TLSClientConfig.Certificates = certs
+		resp, err := (&http.Client{Transport: tr}).Get("https://" + r.secure)
+		must(t, err)
+		resp.Body.Close()
+		tr.CloseIdleConnections()
+		if want := min(int64(i)+1, 2); asked.Load() != want {
+			t.Errorf("%d requests after %d, want %d", asked.Load(), i+1, want)
 		}
 	}
 	r.settled()
