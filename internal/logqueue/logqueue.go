@@ -29,16 +29,18 @@ type Writer struct {
 	dropped uint64 // since the start
 	writing int    // bytes that to is being given
 	closed  bool
-	late    bool        // a Close is over: a write that fails is not repeated
-	failing bool        // the last write has failed, and is repeated
-	onError func(error) // see OnError
+	gather  time.Duration
+	enough  chan struct{} // as many wait that they are not to gather
+	late    bool          // a Close is over: a write that fails is not repeated
+	failing bool          // the last write has failed, and is repeated
+	onError func(error)   // see OnError
 }
 
 // New returns a writer that passes records on to to and keeps at most limit bytes while to blocks or its
 // disk is full, beside as many that are being written. note formats the record that follows a gap, with
 // the number of records that are missing; nil leaves it out.
 func New(to io.Writer, limit int, note func(dropped uint64) []byte) *Writer {
-	w := &Writer{to: to, limit: limit, note: note}
+	w := &Writer{to: to, limit: limit, note: note, enough: make(chan struct{}, 1)}
 	w.changed = sync.NewCond(&w.mu)
 	go w.run()
 	return w
@@ -52,6 +54,14 @@ func (w *Writer) OnError(f func(error)) {
 	w.onError = f
 }
 
+// Gather has records wait for others, for d at most, or until they fill a quarter of the buffer: a write for each of very many takes
+// longer than what they are about. A program that is killed loses those that wait.
+func (w *Writer) Gather(d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.gather = d
+}
+
 // Write queues a copy of one record. It reports success for a dropped one too, since the loggers that
 // call it can do nothing about it.
 func (w *Writer) Write(record []byte) (int, error) {
@@ -62,8 +72,12 @@ func (w *Writer) Write(record []byte) (int, error) {
 		w.dropped++
 		return len(record), nil
 	}
-	w.queue = append(w.queue, record...)
-	w.changed.Broadcast()
+	if len(w.queue) == 0 { // run waits
+		w.changed.Broadcast()
+	}
+	if w.queue = append(w.queue, record...); len(w.queue) > w.limit/4 {
+		w.hurry()
+	}
 	return len(record), nil
 }
 
@@ -87,6 +101,7 @@ func (w *Writer) Close(limit time.Duration) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.closed = true
+	w.hurry()
 	before := w.dropped
 	w.changed.Broadcast()
 	late := false
@@ -115,6 +130,7 @@ func (w *Writer) run() {
 		if len(w.queue) == 0 {
 			return
 		}
+		w.wait()
 		out, lost := w.queue, w.lost // records were lost behind those that filled the queue
 		w.queue, w.lost, w.writing = spare[:0], 0, len(out)
 		w.mu.Unlock()
@@ -126,6 +142,30 @@ func (w *Writer) run() {
 		spare, w.writing = out, 0
 		w.changed.Broadcast()
 	}
+}
+
+// hurry ends the wait for more records.
+func (w *Writer) hurry() {
+	select {
+	case w.enough <- struct{}{}:
+	default:
+	}
+}
+
+// wait waits for more records to write at once. It gives the lock up meanwhile.
+func (w *Writer) wait() {
+	if w.gather == 0 || w.closed || len(w.queue) > w.limit/4 {
+		return
+	}
+	d := w.gather
+	w.mu.Unlock()
+	timer := time.NewTimer(d)
+	select {
+	case <-timer.C:
+	case <-w.enough:
+		timer.Stop()
+	}
+	w.mu.Lock()
 }
 
 // Times between two attempts to write what there is no room for.

@@ -1,6 +1,7 @@
 package logqueue
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"runtime"
@@ -175,4 +176,59 @@ func TestCloseEndsTheGoroutine(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	t.Errorf("%d goroutines, %d before", runtime.NumGoroutine(), before)
+}
+
+// writes is what each write got.
+type writes struct {
+	mu  sync.Mutex
+	all [][]byte
+}
+
+func (w *writes) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.all = append(w.all, bytes.Clone(p))
+	return len(p), nil
+}
+
+func (w *writes) count() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.all)
+}
+
+// Records that wait for others are written with them: at the end, when they fill a quarter of the buffer, or after the time.
+func TestRecordsGather(t *testing.T) {
+	for name, tc := range map[string]struct {
+		gather  time.Duration
+		records int
+		close   bool
+		most    int // writes
+	}{
+		"at the end":             {time.Hour, 20, true, 1},
+		"a quarter of the limit": {time.Hour, 26, false, 2},
+		"after the time":         {time.Millisecond, 20, false, 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var to writes
+			w := New(&to, 1000, nil)
+			w.Gather(tc.gather)
+			for i := range tc.records {
+				fmt.Fprintf(w, "%09d\n", i)
+			}
+			if tc.close && !w.Close(time.Minute) {
+				t.Error("not all is written")
+			}
+			eventually(t, "the records are not written", func() bool { return w.Waiting() == 0 })
+			if n := to.count(); n < 1 || n > tc.most {
+				t.Errorf("%d writes of %d records", n, tc.records)
+			}
+			if got := bytes.Count(bytes.Join(to.all, nil), []byte("\n")); got != tc.records || w.Dropped() != 0 {
+				t.Errorf("%d records, %d dropped", got, w.Dropped())
+			}
+			if !w.Close(time.Minute) {
+				t.Error("not all is written at the end")
+			}
+		})
+	}
 }
