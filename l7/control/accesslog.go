@@ -71,6 +71,7 @@ func (s *Set) useLog(cfg *config.Config, w *logqueue.File) {
 		}
 		l.queue = logqueue.New(l.file, cfg.AccessLog.Buffer, nil)
 		l.queue.OnError(l.report)
+		l.queue.Gather(gatherLines)
 		s.log.Store(l)
 		if old != nil {
 			go old.close()
@@ -78,8 +79,12 @@ func (s *Set) useLog(cfg *config.Config, w *logqueue.File) {
 	}
 }
 
-// closeLimit bounds how long the end waits for the log.
-const closeLimit = 2 * time.Second
+const (
+	// closeLimit bounds how long the end waits for the log.
+	closeLimit = 2 * time.Second
+	// gatherLines is how long a line waits for others to be written with.
+	gatherLines = 10 * time.Millisecond
+)
 
 func (l *accessLog) close() {
 	if !l.queue.Close(closeLimit) {
@@ -92,58 +97,96 @@ func (l *accessLog) close() {
 
 // logger returns the function that writes the records of one loop.
 func (s *Set) logger() func(*proxy.Record) {
-	var line []byte // of this loop
+	var line recordLine // of this loop
 	return func(r *proxy.Record) {
 		l := s.log.Load()
 		if l == nil {
 			return
 		}
-		line = appendRecord(line[:0], time.Now(), r)
-		_, _ = l.queue.Write(line) // it does not fail
+		line.text = line.append(line.text[:0], time.Now(), r)
+		_, _ = l.queue.Write(line.text) // it does not fail
 	}
 }
 
-// appendRecord appends a line of JSON.
-func appendRecord(b []byte, now time.Time, r *proxy.Record) []byte {
-	b = append(b, `{"time":"`...)
-	b = now.UTC().AppendFormat(b, "2006-01-02T15:04:05.000Z07:00")
+// recordLine makes the lines of a loop. Most of them have the second of the one before, which is not formatted again.
+type recordLine struct {
+	text   []byte
+	second int64
+	prefix []byte // what lines of that second begin with
+}
+
+// timed appends the beginning of a line, up to the milliseconds.
+func (l *recordLine) timed(b []byte, now time.Time) []byte {
+	if s := now.Unix(); s != l.second || l.prefix == nil {
+		l.second = s
+		l.prefix = now.UTC().AppendFormat(append(l.prefix[:0], `{"time":"`...), "2006-01-02T15:04:05.")
+	}
+	ms := now.Nanosecond() / int(time.Millisecond)
+	return append(append(b, l.prefix...), '0'+byte(ms/100), '0'+byte(ms/10%10), '0'+byte(ms%10), 'Z')
+}
+
+// append appends a line of JSON.
+func (l *recordLine) append(b []byte, now time.Time, r *proxy.Record) []byte {
+	b = l.timed(b, now)
 	b = append(b, `","client":"`...)
 	b = r.Client.AppendTo(b)
 	b = append(b, '"')
 	for _, f := range []struct{ name, value string }{
-		{"listener", r.Listener},
-		{"protocol", r.Protocol},
-		{"method", r.Method},
-		{"host", r.Host},
-		{"path", r.Path},
-		{"route", r.Route},
-		{"rule", r.Rule},
-		{"pool", r.Pool},
-		{"backend", r.Backend},
-		{"error", r.Error},
-		{"reason", r.Reason},
-		{"request_id", r.RequestID},
-		{"user", r.User},
-		{"cache", r.Cache},
+		{`,"listener":`, r.Listener},
+		{`,"protocol":`, r.Protocol},
+		{`,"method":`, r.Method},
+		{`,"host":`, r.Host},
+		{`,"path":`, r.Path},
+		{`,"route":`, r.Route},
+		{`,"rule":`, r.Rule},
+		{`,"pool":`, r.Pool},
+		{`,"backend":`, r.Backend},
+		{`,"error":`, r.Error},
+		{`,"reason":`, r.Reason},
+		{`,"request_id":`, r.RequestID},
+		{`,"user":`, r.User},
+		{`,"cache":`, r.Cache},
 	} {
 		if f.value != "" {
-			b = append(append(append(b, `,"`...), f.name...), `":`...)
-			b = appendJSON(b, f.value)
+			b = appendJSON(append(b, f.name...), f.value)
 		}
 	}
 	b = strconv.AppendInt(append(b, `,"status":`...), int64(r.Status), 10)
 	b = strconv.AppendInt(append(b, `,"attempts":`...), int64(r.Attempts), 10)
 	b = strconv.AppendUint(append(b, `,"bytes_in":`...), r.BytesIn, 10)
 	b = strconv.AppendUint(append(b, `,"bytes_out":`...), r.BytesOut, 10)
-	b = strconv.AppendFloat(append(b, `,"seconds":`...), r.Began.Seconds(), 'f', 6, 64)
+	b = appendSeconds(append(b, `,"seconds":`...), r.Began)
 	return append(b, "}\n"...)
 }
+
+// appendSeconds appends a time with microseconds.
+func appendSeconds(b []byte, d time.Duration) []byte {
+	us := d.Round(time.Microsecond).Microseconds()
+	b = strconv.AppendInt(b, us/1e6, 10)
+	b = append(b, '.')
+	for digit := int64(1e5); digit > 0; digit /= 10 {
+		b = append(b, '0'+byte(us/digit%10))
+	}
+	return b
+}
+
+// plain are the bytes that a string of JSON has as they are.
+var plain = func() (t [256]bool) {
+	for c := byte(' '); c < 0x7f; c++ {
+		t[c] = c != '"' && c != '\\'
+	}
+	return t
+}()
 
 // appendJSON appends a string of JSON. What clients send need not be UTF-8, and must not end the line.
 func appendJSON(b []byte, s string) []byte {
 	const hex = "0123456789abcdef"
-	b = append(b, '"')
-	for i := 0; i < len(s); {
+	i := 0
+	for i < len(s) && plain[s[i]] {
+		i++
+	}
+	b = append(append(b, '"'), s[:i]...)
+	for i < len(s) {
 		c := s[i]
 		if c < utf8.RuneSelf {
 			switch {

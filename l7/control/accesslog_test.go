@@ -3,7 +3,10 @@ package control
 import (
 	"bytes"
 	"encoding/json"
+	"math/rand/v2"
 	"net/netip"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -18,7 +21,7 @@ func FuzzRecordsAreLinesOfJSON(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		r := &proxy.Record{Client: netip.MustParseAddrPort("[2001:db8::1]:7"), Path: s, Host: s, Status: 200, BytesOut: 7, Began: 1500 * time.Millisecond}
-		line := appendRecord(nil, time.Unix(0, 0), r)
+		line := new(recordLine).append(nil, time.Unix(0, 0), r)
 		if bytes.IndexByte(line, '\n') != len(line)-1 {
 			t.Fatalf("%q is not one line", line)
 		}
@@ -40,13 +43,36 @@ func FuzzRecordsAreLinesOfJSON(f *testing.F) {
 	})
 }
 
+// TestTimesOfLines compares the times of lines, as they are kept and counted, with those of packages time and strconv.
+func TestTimesOfLines(t *testing.T) {
+	var line recordLine
+	r := rand.New(rand.NewPCG(1, 2))
+	now := time.Unix(1_790_000_000, 0)
+	for range 5000 {
+		switch r.IntN(4) {
+		case 0: // the next second, or one before: a clock is set
+			now = now.Add(time.Duration(r.Int64N(3e9)) - time.Second)
+		case 1:
+			now = now.Add(time.Duration(r.Int64N(1e6)))
+		}
+		took := time.Duration(r.Int64N(1 << r.IntN(50)))
+		got := string(line.append(nil, now, &proxy.Record{Began: took}))
+		want := now.UTC().Format(`{"time":"2006-01-02T15:04:05.000Z07:00",`)
+		seconds := `,"seconds":` + strconv.FormatFloat(took.Round(time.Microsecond).Seconds(), 'f', 6, 64) + "}\n"
+		if !strings.HasPrefix(got, want) || !strings.HasSuffix(got, seconds) {
+			t.Fatalf("%v, %v: %s", now, took, got)
+		}
+	}
+}
+
 func BenchmarkRecord(b *testing.B) {
 	r := &proxy.Record{
 		Client: netip.MustParseAddrPort("192.0.2.1:7"), Listener: "web", Protocol: "HTTP/2", Method: "GET", Host: "shop.example.org",
 		Path: "/api/items?page=7", Route: "shop", Rule: "shop/api", Pool: "api", Backend: "a1", Status: 200, Attempts: 1, BytesOut: 1234,
 	}
 	var line []byte
+	var made recordLine
 	for b.Loop() {
-		line = appendRecord(line[:0], time.Now(), r)
+		line = made.append(line[:0], time.Now(), r)
 	}
 }
