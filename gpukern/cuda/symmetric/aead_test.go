@@ -117,6 +117,16 @@ func TestInPlace(t *testing.T) {
 		if err := a.Close(); err != nil {
 			t.Error(err)
 		}
+		part, err := b.Register(mem[:len(mem)-1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.SealIn(part, &x.b); err != ErrMemory {
+			t.Errorf("memory that ends behind the area: %v", err)
+		}
+		if err := part.Close(); err != nil {
+			t.Error(err)
+		}
 	})
 }
 

@@ -198,8 +198,8 @@ func TestSmallCallsAreTheCPUs(t *testing.T) {
 		if c.device {
 			want = Stats{Device: before.Device + 2, CPU: before.CPU}
 		}
-		if s := b.Stats(); s != want {
-			t.Errorf("%d bytes: %+v, want %+v", c.size, s, want)
+		if s := b.Stats(); s != want || b.Lost() != nil {
+			t.Errorf("%d bytes: %+v, want %+v; %v", c.size, s, want, b.Lost())
 		}
 	}
 }
