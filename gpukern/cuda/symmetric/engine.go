@@ -46,7 +46,7 @@ const (
 )
 
 // leastBytes is the size of a call that takes an H200 as long as a core of its host, by the figures of docs/design/067.
-var leastBytes = map[string]int{kernelChaCha.name: 256 << 10, kernelGCM.name: 1 << 20, kernelSHA256.name: 256 << 10}
+var leastBytes = map[string]int{kernelChaCha.name: 1 << 20, kernelGCM.name: 8 << 20, kernelSHA256.name: 1 << 20}
 
 // Stats counts operations of an Engine.
 type Stats struct {
