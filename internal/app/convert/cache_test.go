@@ -20,7 +20,7 @@ func TestCaches(t *testing.T) {
 		line       string // that is left out then
 	}{
 		{Nginx, nginx(""), "67108864 0 ttl 0s updating 0s error 0s ignore [] [] 5s", ""},
-		{Nginx, nginx("proxy_cache_valid 200 10m; proxy_cache_valid 404 1m; proxy_cache_use_stale error updating; proxy_cache_lock on; proxy_cache_lock_timeout 3s;"), "67108864 0 ttl 10m0s updating 1h0m0s error 1h0m0s ignore [] [] 3s", ""},
+		{Nginx, nginx("proxy_cache_valid 200 10m; proxy_cache_valid any 1m; proxy_cache_use_stale error updating; proxy_cache_lock on; proxy_cache_lock_timeout 3s;"), "67108864 0 ttl 10m0s updating 1h0m0s error 1h0m0s ignore [] [] 3s", ""},
 		{Nginx, nginx("proxy_cache_key $scheme$host$request_uri$cookie_lang$http_x_kind;"), "67108864 0 ttl 0s updating 0s error 0s ignore [x-kind] [lang] 5s", ""},
 		{Nginx, nginx("proxy_cache_bypass $http_pragma; proxy_no_cache $cookie_session $arg_nocache 0;"), "67108864 0 ttl 0s updating 0s error 0s honor [] [session] 5s", ""},
 		{Nginx, nginx("proxy_no_cache $skip;"), "", "proxy_cache z"},

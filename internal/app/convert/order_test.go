@@ -68,6 +68,14 @@ func TestListsOfClientsKeepTheirMeaning(t *testing.T) {
 	}
 }
 
+// A line for fewer clients does not hold for all of a later one.
+func TestNarrowListsComeBeforeWideOnes(t *testing.T) {
+	c, _ := converted(t, Nginx, "server { listen 80; location / { allow 10.0.0.0/16; deny 10.0.0.0/8; proxy_pass http://127.0.0.1:1; } }")
+	if s := c.Routes[0].Sources; len(s.Allow) != 1 || len(s.Deny) != 1 || s.Deny[0].Prefix.String() != "10.0.0.0/8" {
+		t.Errorf("%+v", s)
+	}
+}
+
 // Variables of fields, and text that looks like one of the gateway's.
 func TestValuesOfFields(t *testing.T) {
 	c, r := converted(t, Nginx, `server { listen 80; set $zone eu; location / { proxy_pass http://127.0.0.1:1; proxy_set_header A "$zone-$host"; proxy_set_header B $arg_x;
