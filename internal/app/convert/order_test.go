@@ -162,3 +162,13 @@ func TestListsInFiles(t *testing.T) {
 		}
 	}
 }
+
+// Fields of a backend are for all of its requests, or for those with TLS.
+func TestConditionsOfBackends(t *testing.T) {
+	for use, want := range map[string]Result{"": Translated, "if { ssl_fc }": Translated, "if !{ ssl_fc }": Left, "if { path /x }": Left} {
+		_, r := converted(t, HAProxy, "frontend f\n mode http\n bind :80\n default_backend b\nbackend b\n mode http\n http-request set-header X-A 1 "+use+"\n server s 127.0.0.1:1\n")
+		if l := resultOf(t, r, "http-request set-header"); l.Result != want {
+			t.Errorf("%q: %+v", use, l)
+		}
+	}
+}

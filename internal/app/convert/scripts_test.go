@@ -98,3 +98,12 @@ fastcgi_read_timeout 7s; fastcgi_keep_conn on; fastcgi_pass php:9000; } }`)
 		t.Errorf("%+v\n%s", f, r.Text(true))
 	}
 }
+
+// A location with one script runs that, whatever its path names.
+func TestOneScript(t *testing.T) {
+	out, r := converted(t, Nginx, `server { listen 80; root /srv/www; location = /status { include fastcgi_params; fastcgi_param SCRIPT_FILENAME $document_root/b.php; fastcgi_pass php:9000; } }`)
+	f := out.Routes[0].Rules[0].Filters
+	if len(f) != 1 || f[0].Path == nil || f[0].Path.Value != "/b.php" || scriptsOf(out)[0].Fallback != "" {
+		t.Errorf("%+v\n%s", f, r.Config)
+	}
+}
