@@ -173,9 +173,6 @@ func (r *refresh) begin() {
 		c.mode = cacheValidate
 	}
 	c.use.Store.Count(r.w.id, cache.CountRefresh)
-	if i := r.client.listener.Inspection; i != nil && !(inspecting{a}).refreshes(i) {
-		return
-	}
 	caching{a}.fetch()
 }
 

@@ -38,8 +38,7 @@ type inspected struct {
 	mode     inspect.Mode
 	hold     int
 	up, down watching
-	reason   string        // why the exchange was ended, for the access log
-	own      *inspect.Conn // of this exchange alone: its client may have left
+	reason   string // why the exchange was ended, for the access log
 
 	// Of a request whose content is held: where it goes on.
 	host, path, query string
@@ -123,28 +122,6 @@ func (x inspecting) begin(mode inspect.Mode, hold int) *inspected {
 	}
 	q.mode, q.hold, x.inspected = mode, hold, q
 	return q
-}
-
-// refreshes inspects the request by which a stored response is validated in the background: what is stored was inspected. It reports
-// whether the request goes on.
-func (x inspecting) refreshes(i *Inspection) bool {
-	e, mode := x.w.inspector(i.Policy, false)
-	if e == nil {
-		return true
-	}
-	q, r := x.begin(mode, i.Hold), inspect.Result{Bound: true}
-	if q.own = e.Connect(int64(x.w.Now), x.client.describeInspected()); q.own != nil {
-		q.own.ServerName = x.client.sni
-		q.own.Begin(&q.Exchange)
-		head := x.requestHead()
-		head.Ends = true
-		r = q.Head(int64(x.w.Now), signature.ToServer, &head)
-	}
-	if mode.Ends(r) {
-		x.end(r, errInspectedRequest)
-		return false
-	}
-	return true
 }
 
 // isStream reports whether the messages of a request come one by one, with answers between: to wait for its end would be a deadlock.
@@ -343,9 +320,6 @@ func (x inspecting) end(r inspect.Result, f *failure) {
 func (x inspecting) leave() {
 	q := x.inspected
 	q.Close(int64(x.w.Now))
-	if q.own != nil {
-		q.own.Close()
-	}
 	x.w.PutBuffer(&q.body)
 	*q = inspected{next: x.w.inspections}
 	x.w.inspections, x.inspected = q, nil

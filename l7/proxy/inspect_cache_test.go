@@ -61,24 +61,3 @@ func TestAStaleResponseInPlaceOfAHeldOne(t *testing.T) {
 	}
 	cacheReleased(t, r, e)
 }
-
-// A response that comes in the background is inspected before it is stored.
-func TestRefreshesAreInspected(t *testing.T) {
-	r, e := newInspectedCache(t)
-	r.reply = func(string) string {
-		return response("one", "Cache-Control: max-age=5, stale-while-revalidate=600")
-	}
-	r.get("/a")
-	r.reply = func(string) string { return response("a secret", "Cache-Control: max-age=60") }
-	for range 3 {
-		r.now = r.now.Add(10 * time.Second)
-		if got := brief(r.get("/a")); !strings.HasPrefix(got, "200 one ") {
-			t.Errorf("%q", got)
-		}
-		r.run()
-	}
-	if len(r.seen) < 2 || r.worker.Stats().InspectionEnded < 1 {
-		t.Errorf("%d requests, %d ended", len(r.seen), r.worker.Stats().InspectionEnded)
-	}
-	cacheReleased(t, r, e)
-}
