@@ -242,3 +242,16 @@ func FuzzMachine(f *testing.F) {
 		}
 	})
 }
+
+// Records end with a pair also where the next one would just not fit.
+func TestRecordsAreNotLongerThanTheyMay(t *testing.T) {
+	for more := range 12 {
+		first := AppendPair(nil, "A", strings.Repeat("v", MaxContent/2))
+		pairs := AppendPair(first, "B", strings.Repeat("v", MaxContent-len(first)-6-6+more)) // a name, and 1 and 4 bytes of lengths
+		p := AppendParams(nil, pairs)
+		got, _, _ := application(t, AppendStdinEnd(append(AppendBegin(nil, false), p...)))
+		if n := int(p[4])<<8 | int(p[5]); len(got) != 2 || n != len(pairs) && n != len(first) || (n == len(first)) != (len(pairs) > MaxContent) {
+			t.Errorf("%d bytes of pairs: the first record has %d", len(pairs), n)
+		}
+	}
+}

@@ -45,7 +45,7 @@ func mirroredRig(t *testing.T, backend, to string, percent int) *rig {
 		r.rule.Rewrite = &rewrite.Rewrite{Path: rewrite.PathModifier{Type: rewrite.ReplacePrefixMatch, Prefix: "/a", Value: "/b"}}
 		r.rule.Mirror = &Mirror{
 			Rule:    &Rule{Name: "all", Backends: []Weighted{{Pool: other, Weight: 1}}, RequestHeaders: r.rule.RequestHeaders, Rewrite: r.rule.Rewrite, Attempts: 1},
-			Percent: percent, Most: 100 << 10,
+			Percent: percent, Most: 1 << 20,
 		}
 	})
 }
@@ -86,19 +86,19 @@ func TestRequestsAreMirrored(t *testing.T) {
 			s.lock.Unlock()
 		}
 	}
-	post(t, r.client(false), "http://"+r.addr+"/a/x", bytes.Repeat([]byte("c"), 100<<10+1)) // over plain TCP, where content may pass by itself
-	resp, err := r.client(true).Do(newRequest(t, "POST", "https://"+r.secure+"/a", unsized{bytes.NewReader(make([]byte, 200<<10))}))
+	post(t, r.client(false), "http://"+r.addr+"/a/x", bytes.Repeat([]byte("c"), 1<<20+1)) // over plain TCP, where content may pass by itself
+	resp, err := r.client(true).Do(newRequest(t, "POST", "https://"+r.secure+"/a", unsized{bytes.NewReader(make([]byte, 2<<20))}))
 	must(t, err)
 	resp.Body.Close()
 	if got := r.copies(n + 2); got[MirrorTooLarge] != 2 || got[MirrorAnswered] != n {
 		t.Errorf("%v", got)
 	}
-	post(t, r.client(false), "http://"+r.addr+"/a/x", bytes.Repeat([]byte("c"), 90<<10))
+	post(t, r.client(false), "http://"+r.addr+"/a/x", bytes.Repeat([]byte("c"), 900<<10))
 	if got := r.copies(n + 3); got[MirrorAnswered] != n+1 {
 		t.Errorf("%v", got)
 	}
 	s.lock.Lock()
-	if last := s.got[len(s.got)-1]; len(last) < 90<<10 {
+	if last := s.got[len(s.got)-1]; len(last) < 900<<10 {
 		t.Errorf("the copy has %d bytes", len(last))
 	}
 	s.lock.Unlock()
