@@ -49,7 +49,8 @@ func TestBlocksHoldPacketsBeyond64KiB(t *testing.T) {
 	transfer(t, r.linux, server, "198.18.0.2:80")
 	close(stop)
 	<-done
-	if s := r.dev.Queues[0].Info().Stats; s.RxInvalid != 0 || s.RxMissed > 50 { // the ring may be full for a moment
+	// The ring is full for moments, longer ones on a busy machine. Packets that no block holds would be most of the bytes.
+	if s := r.dev.Queues[0].Info().Stats; s.RxInvalid != 0 || s.RxMissed > s.RxPackets/10 {
 		t.Errorf("%+v", s)
 	}
 }
