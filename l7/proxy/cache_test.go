@@ -533,6 +533,21 @@ func TestStaleWhileRevalidate(t *testing.T) {
 	r.nothingLeft()
 }
 
+// A worker that drains begins no requests of its own.
+func TestNoValidationWhileDraining(t *testing.T) {
+	r := newCachedRig(t, nil)
+	r.numbered("Cache-Control: max-age=9, stale-while-revalidate=99")
+	r.get("/")
+	r.now = r.now.Add(10 * time.Second)
+	c := r.connect(memHTTP1)
+	c.Write([]byte("GET / HTTP/1.1\r\n"))
+	r.run()
+	r.worker.draining = true
+	c.Write([]byte("Host: a.example\r\n\r\n"))
+	r.run()
+	r.expect("while it drains", string(c.Take()), "200 1 hit", 1)
+}
+
 // Connections to backends that are those of a client carry no validation in the background.
 func TestValidationInTheForeground(t *testing.T) {
 	r := newCachedRig(t, func(r *cachedRig) { r.use.Foreground = true })
