@@ -218,10 +218,8 @@ func (x *exchange) requestData(p []byte) {
 // Upgrade ends with its header, and the bytes of the other protocol follow on the connection (RFC 9110 7.8): that end is none of the
 // tunnel's.
 func (x *exchange) requestEnd(trailers []semantics.Field) {
-	if x.mirror != nil {
-		mirroring{x}.end()
-	}
 	if x.up.message == allPassed { // with the header
+		endMirror(x)
 		x.finishIfDone()
 		return
 	}
@@ -231,6 +229,7 @@ func (x *exchange) requestEnd(trailers []semantics.Field) {
 	if x.inspected != nil && !(inspecting{x}).requestEnd(trailers) {
 		return
 	}
+	endMirror(x)
 	x.up.trailers = trailers
 	x.up.end(x.w)
 	x.finishIfDone()

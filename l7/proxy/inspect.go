@@ -302,6 +302,9 @@ func (x inspecting) responseEnd() bool {
 func (x inspecting) end(r inspect.Result, f *failure) {
 	q, c := x.inspected, &x.w.counters
 	q.up, q.down = unwatched, unwatched
+	if x.mirror != nil { // no other server gets it either
+		mirroring{x.exchange}.leave(MirrorIncomplete)
+	}
 	switch {
 	case r.Outcome == inspect.Pass:
 		q.reason, f = "inspection overload", errInspectionFull

@@ -281,3 +281,34 @@ alert tls any any -> any any (tls.sni; content:"gateway.test"; bsize:12; sid:2;)
 		t.Errorf("rules %v", found)
 	}
 }
+
+// No copy of a request that a rule ends is sent to a mirror, whenever it matches; others are.
+func TestRequestsThatMatchAreNotMirrored(t *testing.T) {
+	for _, c := range []struct {
+		path   string
+		pieces []string
+		copied bool
+	}{
+		{"/", []string{"fine ", "content"}, true},
+		{"/", []string{"an evil", "body of ", "text"}, false},
+		{"/whole", []string{"a long ", "tail"}, false},
+	} {
+		for _, hold := range []int{0, 1000} {
+			r := newInspectRig(t, inspect.Prevent, hold, evilBody)
+			r.rule.Mirror = &Mirror{Rule: &Rule{Name: "all", Backends: r.rule.Backends, Attempts: 1}, Percent: 100, Most: 1 << 16}
+			p := r.connect(memHTTP1)
+			p.Write([]byte("POST " + c.path + " HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"))
+			for _, piece := range c.pieces {
+				p.Write(fmt.Appendf(nil, "%x\r\n%s\r\n", len(piece), piece))
+				r.run()
+			}
+			p.Write([]byte("0\r\n\r\n"))
+			r.run()
+			whole := map[bool]int{true: 2}[c.copied] // the request and its copy
+			if n := r.at.whole(); n != whole || strings.Contains(r.received(), "evilbody") {
+				t.Errorf("%s %v, hold %d: backends have %d whole requests: %q", c.path, c.pieces, hold, n, r.received())
+			}
+			r.released(p)
+		}
+	}
+}

@@ -97,6 +97,13 @@ func (x mirroring) content(p []byte) {
 	q.content = append(q.content, p...)
 }
 
+// endMirror sends the copy of a request that is complete, if there is one.
+func endMirror(x *exchange) {
+	if x.mirror != nil {
+		mirroring{x}.end()
+	}
+}
+
 // end sends the copy: the request is complete.
 func (x mirroring) end() {
 	q := x.mirror
