@@ -8,8 +8,8 @@ import (
 // decodings is the number of times that AlternatePaths decodes: recipients behind one another may each do so once.
 const decodings = 3
 
-// AlternatePaths returns what lenient recipients may take a normalised path for. They decode separators (%2F, %255C), have
-// backslashes separate segments, or drop the parameters of segments (RFC 3986 3.3), in any combination. A proxy that routes by one
+// AlternatePaths returns what lenient recipients may take a normalised path for. They decode separators (%2F, %255C), or whatever is
+// encoded twice (%2561), have backslashes separate segments, or drop the parameters of segments (RFC 3986 3.3), in any combination. A proxy that routes by one
 // path and a backend that serves another are how rules are gone around. ok is false where a segment becomes "." or "..": some
 // recipients resolve it then and others do not, so that no path can be named.
 func AlternatePaths(path string) (alts []string, ok bool) {
@@ -19,7 +19,7 @@ func AlternatePaths(path string) (alts []string, ok bool) {
 	levels := []string{path}
 	for range decodings {
 		last := levels[len(levels)-1]
-		s := decodeSeparators.Replace(last)
+		s := decodeAgain(last)
 		if s == last {
 			break
 		}
@@ -58,9 +58,32 @@ func withoutParameters(path string) string {
 	return strings.Join(segments, "/")
 }
 
-// decodeSeparators decodes once the characters that separate and resolve segments, and the percent sign of those that are encoded
-// again. Other encodings stay: no recipient routes by them.
-var decodeSeparators = strings.NewReplacer(
-	"%2F", "/", "%2f", "/", "%5C", "\\", "%5c", "\\", "%3B", ";", "%3b", ";", "%2E", ".", "%2e", ".",
-	"%252F", "%2F", "%252f", "%2F", "%255C", "%5C", "%255c", "%5C", "%253B", "%3B", "%253b", "%3B", "%252E", "%2E", "%252e", "%2E", "%2525", "%25",
-)
+// decodeAgain decodes once the characters that separate and resolve segments, and the percent sign of whatever is encoded again: what
+// that becomes, NormalizePath decodes where it is unreserved. Other encodings stay: no recipient routes by them.
+func decodeAgain(path string) string {
+	if strings.IndexByte(path, '%') < 0 {
+		return path
+	}
+	b := make([]byte, 0, len(path))
+	for i := 0; i < len(path); i++ {
+		c := path[i]
+		switch d, _ := encoded(path[i:]); d {
+		case '/', '\\', ';', '.':
+			c, i = d, i+2
+		case '%':
+			if _, again := encoded("%" + path[i+3:min(i+5, len(path))]); again {
+				i += 2
+			}
+		}
+		b = append(b, c)
+	}
+	return string(b)
+}
+
+// encoded returns the byte that an escape at the beginning of s stands for.
+func encoded(s string) (c byte, ok bool) {
+	if len(s) < 3 || s[0] != '%' || unhex(s[1]) > 15 || unhex(s[2]) > 15 {
+		return 0, false
+	}
+	return unhex(s[1])<<4 | unhex(s[2]), true
+}

@@ -7,6 +7,7 @@ func TestAmbiguousPaths(t *testing.T) {
 	for path, want := range map[string]bool{
 		"/": false, "/a%2Fb": false, "/admin/a%2Fb": false, "/a;x/b": false, "/%2Fadmin": true, "/admin%2Fx": true, "/admin;x": true, "/admin\\x": true,
 		"/k%2Fexact": true, "/k/exact;x": true, "/a%2F..%2Fb": true, "/a/..;/b": true, "/b%2F..%2Fadmin/..;/": true,
+		"/%2561dmin": true, "/adm%2569n/delete": true, "/%252561dmin": true, "/a%2561": false, "/100%25": false, "/admin/100%2520": false, "/k/%2565xact": true,
 	} {
 		r := &Request{Path: path}
 		if got := tab.Ambiguous(r, tab.Find(r)); got != want || r.Path != path {
