@@ -376,17 +376,23 @@ func TestRulesThatNeverMatchAreRefused(t *testing.T) {
 	for options, want := range map[string]string{
 		`http.uri; content:"abcdef"; bsize:5;`:         "at most 5 bytes",
 		`http.uri; content:"abc"; offset:4; bsize:<6;`: "at most 5 bytes",
-		`content:"a"; offset:-1;`:                      "not negative",
-		`content:"a"; depth:-1;`:                       "not negative",
-		`byte_test:2,>,5,-1;`:                          "before the begin",
-		`byte_jump:2,-4;`:                              "before the begin",
-		`isdataat:-1;`:                                 "before the begin",
-		`absent;`:                                      "behind the name of a buffer",
-		`http.uri; content:"a"; absent;`:               "right behind",
-		`http.uri; absent; content:"a";`:               "nothing is in it",
-		`http.uri; absent:or_else;`:                    "nothing is in it",
-		`http.uri; absent:x; content:"a";`:             "or_else",
-		`app-layer-protocol:htp;`:                      "is not an application protocol",
+
+		`http.uri; content:"abc"; content:"def"; distance:0; bsize:5;`:                       "at most 5 bytes",
+		`http.uri; content:"abc"; content:"def"; distance:-1; bsize:4;`:                      "at most 4 bytes",
+		`http.uri; content:"ab"; content:"cd"; within:9; content:"e"; distance:2; bsize:<7;`: "at most 6 bytes",
+		`http.host; content:"EVIL";`:                                                         "lower case",
+
+		`content:"a"; offset:-1;`:          "not negative",
+		`content:"a"; depth:-1;`:           "not negative",
+		`byte_test:2,>,5,-1;`:              "before the begin",
+		`byte_jump:2,-4;`:                  "before the begin",
+		`isdataat:-1;`:                     "before the begin",
+		`absent;`:                          "behind the name of a buffer",
+		`http.uri; content:"a"; absent;`:   "right behind",
+		`http.uri; absent; content:"a";`:   "nothing is in it",
+		`http.uri; absent:or_else;`:        "nothing is in it",
+		`http.uri; absent:x; content:"a";`: "or_else",
+		`app-layer-protocol:htp;`:          "is not an application protocol",
 	} {
 		f := Parse("test", "alert tcp any any -> any any ("+options+" sid:1;)", nil)
 		if len(f.Errors) == 0 || !strings.Contains(f.Errors[0].Error(), want) {
@@ -394,6 +400,9 @@ func TestRulesThatNeverMatchAreRefused(t *testing.T) {
 		}
 	}
 	for _, options := range []string{
+		`http.uri; content:"abc"; content:"def"; distance:-1; bsize:5;`, `http.uri; content:"abc"; content:!"def"; distance:0; bsize:5;`,
+		`http.uri; content:"abc"; pcre:"/x/"; content:"def"; distance:0; bsize:5;`, `http.host; content:"EVIL"; nocase;`, `http.host; content:"evil";`,
+		`http.uri; content:"abc"; content:"def"; bsize:5;`, `http.uri; content:"abc"; content:"de"; distance:-9; bsize:5;`,
 		`http.uri; content:"abcde"; bsize:5;`, `http.uri; content:!"abcdef"; bsize:5;`, `content:"a"; distance:-4;`,
 		`content:"a"; byte_test:2,>,5,-1,relative;`, `http.uri; content:"abcdef"; bsize:!5;`,
 	} {
