@@ -124,11 +124,12 @@ func chain(fields []semantics.Field, dst []byte, name string) (kept []semantics.
 	start = len(dst)
 	kept = fields[:0]
 	for _, f := range fields {
-		switch {
-		case f.Name != name:
+		if f.Name != name {
 			kept = append(kept, f)
-		case f.Value != "":
-			dst = append(append(dst, f.Value...), ", "...)
+			continue
+		}
+		if value := strings.TrimRight(f.Value, ", \t"); value != "" { // a sender must not pass empty elements on (RFC 9110 5.6.1.1)
+			dst = append(append(dst, value...), ", "...)
 		}
 	}
 	return kept, dst, start

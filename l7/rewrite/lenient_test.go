@@ -34,3 +34,31 @@ func TestQuotedCookies(t *testing.T) {
 		}
 	}
 }
+
+// What is added follows the last element that is not empty.
+func TestTheChainGoesOnWithoutEmptyElements(t *testing.T) {
+	trusted := []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
+	for _, c := range []struct {
+		style       Style
+		name, value string
+		want        string
+	}{
+		{StyleX, "x-forwarded-for", "203.0.113.1,", "203.0.113.1, 192.0.2.9"},
+		{StyleX, "x-forwarded-for", "203.0.113.1 , ,\t", "203.0.113.1, 192.0.2.9"},
+		{StyleX, "x-forwarded-for", " , ", "192.0.2.9"},
+		{StyleForwarded, "forwarded", "for=203.0.113.1,", "for=203.0.113.1, for=192.0.2.9;host=example.org;proto=http"},
+		{StyleForwarded, "forwarded", `for="a, ",`, `for="a, ", for=192.0.2.9;host=example.org;proto=http`},
+	} {
+		f := Forwarding{Style: c.style, Trusted: trusted}
+		fields, _ := f.Apply([]semantics.Field{{Name: c.name, Value: c.value}}, nil, &Peer{Addr: netip.MustParseAddr("192.0.2.9"), Authority: "example.org"})
+		got := ""
+		for _, field := range fields {
+			if field.Name == c.name {
+				got = field.Value
+			}
+		}
+		if got != c.want {
+			t.Errorf("%s: %q becomes %q, want %q", c.name, c.value, got, c.want)
+		}
+	}
+}
