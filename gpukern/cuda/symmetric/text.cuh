@@ -89,7 +89,7 @@ GK_FN struct sy_part sy_part(u8 *at, u32 len, u32 *room)
 
 GK_FN u32 sy_quads(const struct sy_part *p) { return (p->skip + p->len + 15) / 16; }
 
-/* sy_load brings a part to shared memory. Eight loads of a lane are under way at once. */
+/* sy_load brings a part to shared memory. Four loads of a lane are under way at once. */
 GK_FN void sy_load(const struct sy_part *p)
 {
 	const u8 *base = p->at - p->skip;
