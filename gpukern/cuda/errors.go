@@ -14,6 +14,7 @@ var (
 	ErrTooOld      = errors.New("CUDA driver or device is too old")
 	ErrOutOfMemory = errors.New("out of memory on the CUDA device")
 	ErrLost        = errors.New("CUDA device is lost") // its context answers no call any more
+	ErrLate        = fmt.Errorf("work has taken too long: %w", ErrLost)
 	ErrClosed      = errors.New("CUDA device is closed")
 	ErrOverlap     = errors.New("memory overlaps memory that is registered already")
 	ErrNotLinked   = errors.New("this program is built without support for GPUs") // static: package gpukern/cuda/loader is not in it

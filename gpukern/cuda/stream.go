@@ -155,6 +155,28 @@ func (e *Event) Done() (ok bool, err error) {
 // Wait returns when the stream has come to the event.
 func (e *Event) Wait() error { return wait(e.Done) }
 
+// WaitFor is Wait for what began at since and may take as long as patience: after that its device counts as lost, and the error is
+// ErrLate. It is the device's where that is lost meanwhile.
+func (e *Event) WaitFor(since time.Time, patience time.Duration) error {
+	for pause := time.Microsecond; ; {
+		ok, err := e.Done()
+		if err != nil || ok {
+			return err
+		}
+		if err := e.d.Lost(); err != nil {
+			return err
+		}
+		if time.Since(since) > patience {
+			return ErrLate
+		}
+		if pause += time.Microsecond; pause < 20*time.Microsecond { // a sleep takes longer than it is asked for
+			runtime.Gosched()
+			continue
+		}
+		time.Sleep(min(pause, 50*time.Microsecond))
+	}
+}
+
 // Since returns the device's time between two events that have happened, to half a microsecond.
 func (e *Event) Since(from *Event) (t time.Duration, err error) {
 	err = e.d.do(func() error {

@@ -3,7 +3,6 @@ package pubkey
 import (
 	"errors"
 	"fmt"
-	"runtime"
 	"sync"
 	"time"
 
@@ -166,23 +165,11 @@ func (f *flight) wipeDevice() error {
 
 // wait returns when the flight is over.
 func (f *flight) wait(patience time.Duration) error {
-	for pause := time.Microsecond; ; {
-		ok, err := f.done.Done()
-		if err != nil || ok {
-			return err
-		}
-		if err := f.d.Lost(); err != nil {
-			return err
-		}
-		if time.Since(f.since) > patience {
-			return fmt.Errorf("pubkey: %d operations have taken longer than %v: %w", f.n, patience, cuda.ErrLost)
-		}
-		if pause += time.Microsecond; pause < 20*time.Microsecond { // a sleep takes longer than it is asked for
-			runtime.Gosched()
-			continue
-		}
-		time.Sleep(min(pause, 50*time.Microsecond))
+	err := f.done.WaitFor(f.since, patience)
+	if errors.Is(err, cuda.ErrLate) {
+		return fmt.Errorf("pubkey: %d operations have taken longer than %v: %w", f.n, patience, cuda.ErrLost)
 	}
+	return err
 }
 
 // wipe overwrites what the host has of some operations of the flight.

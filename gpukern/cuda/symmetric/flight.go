@@ -3,7 +3,6 @@ package symmetric
 import (
 	"errors"
 	"fmt"
-	"runtime"
 	"time"
 
 	"github.com/millrace/millrace/gpukern/cuda"
@@ -207,23 +206,11 @@ func (f *flight) wipeDevice() error {
 
 // wait returns when the flight is over.
 func (f *flight) wait(patience time.Duration) error {
-	for pause := time.Microsecond; ; {
-		ok, err := f.done.Done()
-		if err != nil || ok {
-			return err
-		}
-		if err := f.d.Lost(); err != nil {
-			return err
-		}
-		if time.Since(f.since) > patience {
-			return fmt.Errorf("symmetric: %d operations have taken longer than %v: %w", len(f.ops), patience, cuda.ErrLost)
-		}
-		if pause += time.Microsecond; pause < 20*time.Microsecond { // a sleep takes longer than it is asked for
-			runtime.Gosched()
-			continue
-		}
-		time.Sleep(min(pause, 50*time.Microsecond))
+	err := f.done.WaitFor(f.since, patience)
+	if errors.Is(err, cuda.ErrLate) {
+		return fmt.Errorf("symmetric: %d operations have taken longer than %v: %w", len(f.ops), patience, cuda.ErrLost)
 	}
+	return err
 }
 
 // take reads the results, and the texts that were copied.
