@@ -371,9 +371,9 @@ func TestMartians(t *testing.T) {
 	_, a, x := meet(t, pairs[0], nil)
 	_, b, y := meet(t, pairs[1], nil)
 	for src, want := range map[string]packet.Verdict{
-		"198.18.0.1": packet.DropDenied, "127.0.0.1": packet.DropDenied, "224.0.0.5": packet.DropDenied,
-		"255.255.255.255": packet.DropDenied, "198.18.0.255": packet.DropDenied, "0.0.0.0": packet.DropDenied, "198.18.0.2": packet.Undecided,
-		"0.1.2.3": packet.DropDenied, "240.0.0.1": packet.DropDenied, "254.1.2.3": packet.DropDenied,
+		"198.18.0.1": packet.DropMartian, "127.0.0.1": packet.DropMartian, "224.0.0.5": packet.DropMartian,
+		"255.255.255.255": packet.DropMartian, "198.18.0.255": packet.DropMartian, "0.0.0.0": packet.DropMartian, "198.18.0.2": packet.Undecided,
+		"0.1.2.3": packet.DropMartian, "240.0.0.1": packet.DropMartian, "254.1.2.3": packet.DropMartian,
 	} {
 		h := Header{Src: addr(src), Dst: addr("198.18.0.1")}
 		if v := a.feed(0, ipFrame(a, x, &h, udpTo(&h, 10))); v != want {
@@ -381,8 +381,9 @@ func TestMartians(t *testing.T) {
 		}
 	}
 	for src, want := range map[string]packet.Verdict{
-		"2001:db8::1": packet.DropDenied, "::1": packet.DropDenied, "ff02::1": packet.DropDenied, "::": packet.DropDenied,
-		"::198.18.0.2": packet.DropDenied, "64:ff9b::198.18.0.2": packet.Undecided, "2001:db8::2": packet.Undecided,
+		"::ffff:198.18.0.2": packet.DropMartian,
+		"2001:db8::1":       packet.DropMartian, "::1": packet.DropMartian, "ff02::1": packet.DropMartian, "::": packet.DropMartian,
+		"::198.18.0.2": packet.DropMartian, "64:ff9b::198.18.0.2": packet.Undecided, "2001:db8::2": packet.Undecided,
 	} {
 		h := Header{Src: addr(src), Dst: addr("2001:db8::1")}
 		if v := b.feed(0, ipFrame(b, y, &h, udpTo(&h, 10))); v != want {

@@ -89,10 +89,19 @@ func (n *Node) inputOther(dev uint8, frame []byte) packet.Verdict {
 // source would reach all hosts of the link. The unspecified address is left to the caller, since IGMP, duplicate address
 // detection and DHCP begin with it.
 func (n *Node) martian(dev uint8, src wire.Addr) bool {
-	if src.Multicast() || src == wire.Broadcast4 || n.isDirectedBroadcast(src, dev) {
+	if src.Multicast() || src == wire.Broadcast4 {
 		return true
 	}
-	return dev != LoopDev && (src.Martian() && !src.Unspecified() || n.isLocalAddr(src))
+	if dev == LoopDev {
+		return n.isDirectedBroadcast(src, dev)
+	}
+	return src.Martian() && !src.Unspecified() || n.ownOrBroadcast(dev, src)
+}
+
+// ownOrBroadcast reports whether a is an address of this host, on any device, or the broadcast address of a connected
+// network.
+func (n *Node) ownOrBroadcast(dev uint8, a wire.Addr) bool {
+	return n.isLocalAddr(a) || n.isDirectedBroadcast(a, dev)
 }
 
 // input4 takes an IPv4 packet (RFC 791, RFC 1122 3.2). The order of the checks follows what each needs: lengths before
@@ -110,7 +119,7 @@ func (n *Node) input4(dev uint8, frame []byte, d *packet.Desc, g *Datagram) pack
 		Packets: 1, Payload: ip.Payload(), Packet: ip[:ip.TotalLen()],
 	}
 	if n.martian(dev, g.Src) || g.Src == wire.Unspecified4 && g.Proto != wire.ProtoIGMP {
-		return packet.DropDenied
+		return packet.DropMartian
 	}
 	if v := n.classify(dev, frame, g); v != packet.Undecided {
 		return v

@@ -17,8 +17,12 @@ func (n *Node) input6(dev uint8, frame []byte, d *packet.Desc, g *Datagram) pack
 		Src: wire.Addr(ip.Src()), Dst: wire.Addr(ip.Dst()), Proto: ip.NextHeader(), TTL: ip.HopLimit(), TOS: ip.TrafficClass(), Dev: dev,
 		FlowLabel: ip.FlowLabel(), Packets: 1, Payload: ip.Payload(), Packet: ip,
 	}
-	if g.Src.Is4() || g.Dst.Is4() || n.martian(dev, g.Src) {
-		return packet.DropDenied // a mapped address on the wire would pass for an IPv4 peer (RFC 4942 2.2)
+	// A mapped address on the wire would pass for an IPv4 peer (RFC 4942 2.2).
+	if g.Src.Is4() || n.martian(dev, g.Src) {
+		return packet.DropMartian
+	}
+	if g.Dst.Is4() {
+		return packet.DropDenied
 	}
 	if v := n.classify(dev, frame, g); v != packet.Undecided {
 		return v
@@ -42,7 +46,7 @@ func (n *Node) deliver6(frame []byte, g *Datagram, checked bool) packet.Verdict 
 		return packet.Deliver // RFC 8200 4.7
 	}
 	if g.Src.Unspecified() && g.Proto != wire.ProtoICMPv6 {
-		return packet.DropDenied
+		return packet.DropMartian
 	}
 	if !checked {
 		checked = checksum6(g)

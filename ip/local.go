@@ -87,9 +87,37 @@ type localEntry struct {
 type locals struct {
 	slot  []address // at most maxAddrs
 	index map[localKey]localEntry
-	last  struct { // arguments and result of the last Local
+	own   addrFilter // of index
+	last  struct {   // arguments and result of the last Local
 		key  localKey // AnyDev and :: after a change: no packet has them, and the result NotLocal is right for both
 		kind Kind
+	}
+}
+
+// addrFilter is a set of the addresses of an index, in which look-ups of others succeed at times (with 256 addresses and as
+// many broadcasts, two of five): a test of one bit instead of an access to the map, for sources of packets, of which each
+// may be new.
+type addrFilter [1 << addrFilterBits / 64]uint64
+
+const addrFilterBits = 10
+
+// bit returns the place of an address, given as the words of addrWords.
+func (f *addrFilter) bit(hi, lo uint64) uint64 {
+	return ((hi ^ lo) * 0x9e3779b97f4a7c15) >> (64 - addrFilterBits) // Fibonacci hashing
+}
+
+// has reports whether an address may be in the index. False is certain.
+func (f *addrFilter) has(hi, lo uint64) bool {
+	i := f.bit(hi, lo)
+	return f[i/64]>>(i%64)&1 != 0
+}
+
+// fill makes f the filter of an index.
+func (f *addrFilter) fill(index map[localKey]localEntry) {
+	*f = addrFilter{}
+	for k := range index {
+		i := f.bit(addrWords(k.addr))
+		f[i/64] |= 1 << (i % 64)
 	}
 }
 
@@ -261,6 +289,7 @@ func (n *Node) index(x *address, by int) {
 	if x.addr.Is4() && x.prefix.Bits() < 31 { // a /31 has no broadcast address (RFC 3021)
 		n.local.count(keyOf(directedBroadcast(x.prefix), x.dev), Broadcast, x.dev, by)
 	}
+	n.local.own.fill(n.local.index)
 	n.local.invalidate()
 	n.epoch++
 	n.routesAt = n.epoch

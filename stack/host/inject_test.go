@@ -292,10 +292,10 @@ func TestPacketsForOtherHostsAreDropped(t *testing.T) {
 	}{
 		"to another link address": {func(f []byte) { f[5]++ }, packet.DropNotOurs},
 		"to another address":      {func(f []byte) { ip := wire.IPv4(f[14:]); ip.SetDst([4]byte{198, 18, 0, 77}); refill(f) }, packet.DropNotOurs},
-		"from the loopback":       {func(f []byte) { ip := wire.IPv4(f[14:]); ip.SetSrc([4]byte{127, 0, 0, 1}); refill(f) }, packet.DropDenied},
-		"from a group":            {func(f []byte) { ip := wire.IPv4(f[14:]); ip.SetSrc([4]byte{224, 0, 0, 9}); refill(f) }, packet.DropDenied},
-		"from broadcast":          {func(f []byte) { ip := wire.IPv4(f[14:]); ip.SetSrc([4]byte{255, 255, 255, 255}); refill(f) }, packet.DropDenied},
-		"from ourselves":          {func(f []byte) { ip := wire.IPv4(f[14:]); ip.SetSrc(ip.Dst()); refill(f) }, packet.DropDenied},
+		"from the loopback":       {func(f []byte) { ip := wire.IPv4(f[14:]); ip.SetSrc([4]byte{127, 0, 0, 1}); refill(f) }, packet.DropMartian},
+		"from a group":            {func(f []byte) { ip := wire.IPv4(f[14:]); ip.SetSrc([4]byte{224, 0, 0, 9}); refill(f) }, packet.DropMartian},
+		"from broadcast":          {func(f []byte) { ip := wire.IPv4(f[14:]); ip.SetSrc([4]byte{255, 255, 255, 255}); refill(f) }, packet.DropMartian},
+		"from ourselves":          {func(f []byte) { ip := wire.IPv4(f[14:]); ip.SetSrc(ip.Dst()); refill(f) }, packet.DropMartian},
 		"with a broken IP header": {func(f []byte) { f[14+8]++ }, packet.DropIPChecksum},
 		"with a short UDP length": {func(f []byte) { wire.UDP(f[34:]).SetLen(7) }, packet.DropMalformed},
 	} {
