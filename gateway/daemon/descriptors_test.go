@@ -41,23 +41,58 @@ func TestDescriptorPeer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ln.Close()
-	go http.Serve(ln, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "served") }))
-	fmt.Println("backend", ln.Addr())
-	in := bufio.NewScanner(os.Stdin)
-	in.Scan()
-	var conns []net.Conn
-	for range 300 {
-		c, err := net.Dial("tcp", in.Text())
-		if err != nil {
-			t.Fatal(err)
+	go http.Serve(ln, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/slow") { // for long enough that all requests are there at the same time
+			time.Sleep(100 * time.Millisecond)
 		}
-		conns = append(conns, c)
+		io.WriteString(w, "served")
+	}))
+	fmt.Println("backend", ln.Addr())
+	var conns []net.Conn
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		switch command, addr, _ := strings.Cut(in.Text(), " "); command {
+		case "flood":
+			for range 300 {
+				c, err := net.Dial("tcp", addr)
+				if err != nil {
+					t.Fatal(err)
+				}
+				conns = append(conns, c)
+			}
+		case "leave":
+			for _, c := range conns {
+				c.Close()
+			}
+		case "a", "b":
+			fmt.Println("asked", statuses(t, addr, command, 42))
+		}
 	}
-	in.Scan()
-	for _, c := range conns {
-		c.Close()
+}
+
+// statuses returns how often clients that ask at the same time, once on a connection each, get which status.
+func statuses(t *testing.T, addr, host string, clients int) map[int]int {
+	got := make(chan int, clients)
+	for range clients {
+		go func() {
+			status := 0
+			defer func() { got <- status }()
+			c, err := net.Dial("tcp", addr)
+			if err != nil {
+				return
+			}
+			defer c.Close()
+			c.SetDeadline(time.Now().Add(time.Minute))
+			fmt.Fprintf(c, "GET /slow HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", host)
+			if resp, err := http.ReadResponse(bufio.NewReader(c), nil); err == nil {
+				status = resp.StatusCode
+			}
+		}()
 	}
-	in.Scan() // until the end
+	count := map[int]int{}
+	for range clients {
+		count[<-got]++
+	}
+	return count
 }
 
 // lines is a log that may be read while it is written.
@@ -79,11 +114,11 @@ func (l *lines) String() string {
 }
 
 // descriptorPeer starts the other process, and returns the address of its backend.
-func descriptorPeer(t *testing.T) (backend string, flood io.WriteCloser) {
+func descriptorPeer(t *testing.T) (backend string, commands io.WriteCloser, answers *bufio.Reader) {
 	t.Helper()
 	peer := exec.Command(os.Args[0], "-test.run=^TestDescriptorPeer$")
 	peer.Env = append(os.Environ(), "DESCRIPTOR_PEER=1")
-	flood, err := peer.StdinPipe()
+	commands, err := peer.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,15 +130,16 @@ func descriptorPeer(t *testing.T) (backend string, flood io.WriteCloser) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = flood.Close()
+		_ = commands.Close()
 		_ = peer.Process.Kill()
 		_ = peer.Wait()
 	})
-	first, err := bufio.NewReader(out).ReadString('\n')
+	answers = bufio.NewReader(out)
+	first, err := answers.ReadString('\n')
 	if err != nil || !strings.HasPrefix(first, "backend ") {
 		t.Fatal(first, err)
 	}
-	return strings.TrimSpace(strings.TrimPrefix(first, "backend ")), flood
+	return strings.TrimSpace(strings.TrimPrefix(first, "backend ")), commands, answers
 }
 
 // fewDescriptors leaves the process n more descriptors than it has open.
@@ -128,7 +164,7 @@ func fewDescriptors(t *testing.T, n int) {
 // Clients that open more connections than there are descriptors leave some for backends and the admin socket. The log has it, and new
 // clients are served once the others are gone.
 func TestClientsThatTakeAllDescriptors(t *testing.T) {
-	backend, flood := descriptorPeer(t)
+	backend, flood, _ := descriptorPeer(t)
 	fewDescriptors(t, 100)
 	log := &lines{}
 	s := newLoggedSite(t, strings.ReplaceAll(descriptorsConfig, "BACKEND", backend), slog.New(slog.NewTextHandler(log, nil)))
@@ -139,7 +175,7 @@ func TestClientsThatTakeAllDescriptors(t *testing.T) {
 	defer c.Close()
 	c.SetDeadline(time.Now().Add(time.Minute))
 	await(t, func() bool { return s.d.workers.Totals().Open == 1 })
-	fmt.Fprintln(flood, s.addr)
+	fmt.Fprintln(flood, "flood", s.addr)
 	await(t, func() bool { return strings.Contains(log.String(), "file descriptors run short") })
 
 	fmt.Fprint(c, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -159,5 +195,25 @@ func TestClientsThatTakeAllDescriptors(t *testing.T) {
 	fmt.Fprintln(flood, "leave")
 	if status, body := s.get("/"); status != 200 || body != "served" {
 		t.Errorf("after the others: %d, %q", status, body)
+	}
+}
+
+// Requests for which there is no descriptor wait for one, as they do for a connection of a backend that has as many as it may. The
+// connections to one backend, which keep theirs, make room for those to another.
+func TestRequestsWaitForDescriptors(t *testing.T) {
+	backend, peer, answers := descriptorPeer(t)
+	fewDescriptors(t, 100)
+	src := descriptorsConfig + `- {name: q, backends: [{name: b, address: "BACKEND"}]}
+`
+	src = strings.Replace(src, "routes:\n", "routes:\n- {name: b, hostnames: [b], rules: [{backend_refs: [{name: q}]}]}\n", 1)
+	s := newSite(t, strings.ReplaceAll(src, "BACKEND", backend))
+	for _, host := range []string{"a", "b", "a"} {
+		fmt.Fprintln(peer, host, s.addr)
+		if got, err := answers.ReadString('\n'); strings.TrimSpace(got) != "asked map[200:42]" || err != nil {
+			t.Errorf("%q, %v", got, err)
+		}
+	}
+	if got := s.counted("millrace_http_descriptor_shortages_total"); got == "" || got == "0" {
+		t.Errorf("%q shortages are in the metrics: all have found a descriptor", got)
 	}
 }

@@ -115,6 +115,8 @@ func (s *backConn) endWait(err error) {
 	s.waiting = nil
 	for _, x := range all {
 		switch x.waits = nil; {
+		case err == errBackendFull: // for want of a descriptor
+			x.enqueue(s.w.backsTo(s.key))
 		case err != nil:
 			x.backFailed(err)
 		case s.available():

@@ -191,10 +191,10 @@ func (s *backConn) connect() error {
 		conn, err = w.Loop.Dial(b.Address(), l)
 	}
 	if err != nil {
-		w.connClosed(b)
 		l.Finish()
-		return err
+		return w.notOpened(b, err)
 	}
+	w.dials.succeeded()
 	w.counters.backOpened.Add(1)
 	l.Conn, l.Remote = conn, b.Address()
 	l.OutputTime = link.BackWrite

@@ -65,13 +65,22 @@ func (s *backConn) failedQUIC(err error) {
 		return // the deadline was before
 	}
 	s.link.Finish()
-	opener{s}.Failed(quicFailure(err))
+	err = quicFailure(err)
+	if err == errBackendFull {
+		s.w.dials.failed()
+	}
+	opener{s}.Failed(err)
+	if err == errBackendFull {
+		s.w.queuesAt = s.w.Now.Add(queueCheck) // as in notOpened
+	}
 }
 
 // quicFailure returns what the error of a dial, or of a handshake, is to requests that wait for it.
 func quicFailure(err error) error {
 	var te *quic.TransportError
 	switch {
+	case lacksDescriptor(err):
+		return errBackendFull
 	case errors.Is(err, errLocal): // there is no socket
 		return errLocal
 	case errors.Is(err, quic.Err0RTTRejected):

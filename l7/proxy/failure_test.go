@@ -4,15 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/netip"
-	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/l7/link"
 	"github.com/millrace/millrace/l7/pool"
-	"github.com/millrace/millrace/l7/transport"
 )
 
 // Errors of this host are not those of a backend, which would lose all its requests for them.
@@ -47,24 +44,5 @@ func TestErrorsOfConnecting(t *testing.T) {
 	}
 	if errLocal.class != pool.Canceled || errLocal.status != 503 || errRefused.class != pool.Refused {
 		t.Errorf("classes %v %v", errLocal.class, errRefused.class)
-	}
-}
-
-// noDescriptors is a loop that can open no connection.
-type noDescriptors struct{ transport.Loop }
-
-func (noDescriptors) Dial(netip.AddrPort, transport.Handler) (transport.Conn, error) {
-	return nil, unix.EMFILE
-}
-
-// A gateway without descriptors answers so, and does not blame the backend.
-func TestALocalErrorIsNotTheBackends(t *testing.T) {
-	r := newRig(t, echoBackend(t, false), nil)
-	r.do(func() { r.worker.Loop = noDescriptors{r.loop} })
-	resp, err := r.client(false).Get("http://" + r.addr)
-	must(t, err)
-	_ = resp.Body.Close()
-	if s := resp.Header.Get("proxy-status"); resp.StatusCode != 503 || !strings.Contains(s, "destination_unavailable") {
-		t.Errorf("%d %s", resp.StatusCode, s)
 	}
 }

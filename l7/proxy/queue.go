@@ -240,7 +240,7 @@ func (w *Worker) checkQueue(bs *backConns) {
 	}
 	// Room does not count connections that open after the batch yet: begun does, or all that wait would be taken for one place.
 	begun := 0
-	for v := bs.first(); v != nil && v.backend.Room() > begun && (bs.owned || !w.yields(v.backend, v.since)); v = bs.first() {
+	for v := bs.first(); v != nil && min(v.backend.Room(), w.dials.most()) > begun && (bs.owned || !w.yields(v.backend, v.since)); v = bs.first() {
 		v.take()
 		if v.begin(); bs.first() == v { // it found no connection and is back at its place: so would be the others
 			break
@@ -258,7 +258,8 @@ func (w *Worker) checkQueue(bs *backConns) {
 // connections of all workers. An idle one at another worker would else hold its place until it times out, while requests wait
 // here. The list is copied, so that no lock is held while commands are queued.
 func (w *Worker) askForRoom(b *pool.Backend) {
-	w.makeRoom(b)
+	descriptor := w.dials.short()
+	w.makeRoom(b, descriptor)
 	if w.endpoints == nil {
 		return
 	}
@@ -269,7 +270,7 @@ func (w *Worker) askForRoom(b *pool.Backend) {
 		if o != w {
 			o.Loop.Do(func() {
 				o.Enter()
-				o.makeRoom(b)
+				o.makeRoom(b, descriptor)
 			})
 		}
 	}
@@ -277,12 +278,13 @@ func (w *Worker) askForRoom(b *pool.Backend) {
 
 // makeRoom closes the connection to a backend that has been idle for the longest time, if the backend may have no more. The call
 // may come late, by another worker's command: where the backend may have another connection by then, nothing is closed in vain.
-func (w *Worker) makeRoom(b *pool.Backend) {
-	if b.MayConnect() {
+// Where a descriptor is needed, the connection of any backend will do.
+func (w *Worker) makeRoom(b *pool.Backend, descriptor bool) {
+	if !descriptor && b.MayConnect() {
 		return
 	}
 	for k, bs := range w.backs {
-		if k.backend != b {
+		if !descriptor && k.backend != b {
 			continue
 		}
 		if len(bs.idle) > 0 {

@@ -55,8 +55,9 @@ type Worker struct {
 	queues      []*backConns                                   // that have one
 	queuesAt    clock.Time                                     // when they are looked at
 	turns       uint64                                         // of waiters so far
-	misfits     int                                            // events that exchanges got in phases that do not permit them: always 0
-	draining    bool                                           // set once: a worker that drains never serves again
+	dials       dials
+	misfits     int  // events that exchanges got in phases that do not permit them: always 0
+	draining    bool // set once: a worker that drains never serves again
 
 	endpoints *Endpoints
 	hub       *quicconn.Hub
