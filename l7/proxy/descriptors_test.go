@@ -29,8 +29,11 @@ type scarce struct {
 
 func (s *scarce) Dial(a netip.AddrPort, h transport.Handler) (transport.Conn, error) {
 	s.dials++
-	if s.failures != 0 || s.idle != nil && s.idle() > 0 {
+	if s.failures != 0 {
 		s.failures--
+		return nil, unix.EMFILE
+	}
+	if s.idle != nil && s.idle() > 0 {
 		return nil, unix.EMFILE
 	}
 	return s.Loop.Dial(a, h)

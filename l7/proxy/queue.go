@@ -238,6 +238,9 @@ func (w *Worker) checkQueue(bs *backConns) {
 		w.dequeue(v)
 		v.expire()
 	}
+	if v := bs.first(); v != nil && w.dials.short() {
+		w.askForRoom(v.backend, true)
+	}
 	// Room does not count connections that open after the batch yet: begun does, or all that wait would be taken for one place.
 	begun := 0
 	for v := bs.first(); v != nil && min(v.backend.Room(), w.dials.most()) > begun && (bs.owned || !w.yields(v.backend, v.since)); v = bs.first() {
@@ -250,15 +253,14 @@ func (w *Worker) checkQueue(bs *backConns) {
 		}
 	}
 	if v := bs.first(); v != nil {
-		w.askForRoom(v.backend)
+		w.askForRoom(v.backend, false)
 	}
 }
 
 // askForRoom has each worker close an idle connection to a backend that has as many as it may. A backend's limit counts the
 // connections of all workers. An idle one at another worker would else hold its place until it times out, while requests wait
 // here. The list is copied, so that no lock is held while commands are queued.
-func (w *Worker) askForRoom(b *pool.Backend) {
-	descriptor := w.dials.short()
+func (w *Worker) askForRoom(b *pool.Backend, descriptor bool) {
 	w.makeRoom(b, descriptor)
 	if w.endpoints == nil {
 		return
