@@ -212,7 +212,10 @@ func (f *execFlags) run(ctx context.Context, c *console, args []string) error {
 	case os.Getenv(tierVariable) != "": // never both
 		return supervisorError(notify.ErrSupervised)
 	default:
-		if env, err = f.shimEnvironment(env, path, args, socket, &node); err != nil {
+		if err := f.loadable(c, path, args); err != nil {
+			return err
+		}
+		if env, err = f.shimEnvironment(env, socket, &node); err != nil {
 			return err
 		}
 	}
@@ -345,11 +348,7 @@ func openHostLog(socket string) (f *os.File, begin int64, err error) {
 }
 
 // shimEnvironment returns the environment in which a program uses the host.
-func (f *execFlags) shimEnvironment(env []string, path string, args []string, socket string, node *shim.Node) ([]string, error) {
-	nested := isSelf(path) && len(args) > 1 && args[1] == "exec" // the inner one checks what it loads the library into
-	if err := loadable(path); err != nil && !nested {
-		return nil, err
-	}
+func (f *execFlags) shimEnvironment(env []string, socket string, node *shim.Node) ([]string, error) {
 	lib, err := unpack()
 	if errors.Is(err, shim.ErrNoLibrary) {
 		return nil, notStarted{err, exitNoLibrary}
@@ -388,6 +387,22 @@ func isSelf(path string) bool {
 	return err == nil && e == nil && os.SameFile(a, b)
 }
 
+// loadable returns why the library cannot be loaded into the program.
+func (f *execFlags) loadable(c *console, path string, args []string) error {
+	if isSelf(path) && len(args) > 1 && args[1] == "exec" { // the inner one checks what it loads the library into
+		return nil
+	}
+	err := loadable(path)
+	if errors.Is(err, errUnreadable) && !f.strict {
+		c.complain(err)
+		return nil
+	}
+	return err
+}
+
+// errUnreadable is that what a program is stays unknown: a user may execute a file with mode 711, and not read it.
+var errUnreadable = errors.New("it cannot be read, so the library may not be loaded into it (permit this user to read it, or use --isolate)")
+
 // loadable returns why the library cannot be loaded into a program, or into the interpreter of a script.
 func loadable(path string) error {
 	info, err := os.Stat(path)
@@ -407,17 +422,37 @@ func loadable(path string) error {
 		return err
 	}
 	f, err := elf.Open(path)
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return notStarted{fmt.Errorf("%s may leave the stack: %w", path, errUnreadable), exitArchitecture}
+	case err != nil:
 		return nil // the kernel says what it is
 	}
 	defer f.Close()
-	if !slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
+	switch loader := loaderOf(f); {
+	case loader == "":
 		return notStarted{fmt.Errorf("%s is statically linked: a library cannot be loaded into it (use --seccomp)", path), exitArchitecture}
+	case !strings.HasPrefix(filepath.Base(loader), "ld-linux"):
+		return notStarted{fmt.Errorf("%s has the loader %s, and the library needs that of glibc (use --seccomp)", path, loader), exitArchitecture}
 	}
 	if f.Section(".go.buildinfo") != nil { // with cgo it loads libc, but its package net makes system calls of its own
 		return notStarted{fmt.Errorf("%s is a Go program, which makes system calls without libc: the library would not see them (use --seccomp)", path), exitArchitecture}
 	}
 	return nil
+}
+
+// loaderOf returns the loader that a program names, "" if it is statically linked.
+func loaderOf(f *elf.File) string {
+	for _, p := range f.Progs {
+		if p.Type != elf.PT_INTERP {
+			continue
+		}
+		text, err := io.ReadAll(io.LimitReader(p.Open(), unix.PathMax))
+		if name, _, _ := strings.Cut(string(text), "\x00"); err == nil {
+			return name
+		}
+	}
+	return ""
 }
 
 // privileged reports whether a program gets another user or group when it is executed.

@@ -1,15 +1,19 @@
 package main
 
 import (
+	"bytes"
+	"debug/elf"
 	"encoding/binary"
 	"errors"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/millrace/millrace/internal/testkit/testnet"
 	"github.com/millrace/millrace/shim"
 )
 
@@ -29,11 +33,20 @@ func leavers(t *testing.T, dir string) [][2]string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	closed := filepath.Join(dir, "closed") // may be executed by others, not read
+	if err := errors.Join(os.WriteFile(closed, text, 0o711), os.Chmod(closed, 0o711)); err != nil {
+		t.Fatal(err)
+	}
 	list := [][2]string{
 		{self + " version", "by millrace exec --seccomp"},
 		{"env -i true", "its environment"},
 		{"env -u LD_PRELOAD true", "its environment"},
 		{"env -u MILLRACE_SHIM true", "its environment"},
+		{"env MILLRACE_SHIM=x true", "another MILLRACE_SHIM"},
+		{"env LD_PRELOAD=$LD_PRELOAD.old true", "its environment"},
+		{"env LD_PRELOAD=:${LD_PRELOAD%?} true", "its environment"},
+		{closed + " version", "cannot be read"},
+		{musl(t, dir, truth) + " version", "glibc"},
 	}
 	script := filepath.Join(dir, "script")
 	if err := os.WriteFile(script, []byte("#! "+self+" version\n"), 0o755); err != nil {
@@ -49,6 +62,22 @@ func leavers(t *testing.T, dir string) [][2]string {
 		t.Fatal(err)
 	}
 	return append(list, [2]string{setuid, "setuid"}, [2]string{capable, "capabilities"})
+}
+
+// musl makes a program whose loader is that of musl, by its name.
+func musl(t *testing.T, dir string, of []byte) string {
+	t.Helper()
+	f, err := elf.NewFile(bytes.NewReader(of))
+	if err != nil {
+		t.Fatal(err)
+	}
+	name, loader := filepath.Join(dir, "musl"), loaderOf(f)
+	other := "/lib/ld-musl.so.1" + strings.Repeat("\x00", len(loader))
+	text := bytes.Replace(of, []byte(loader), []byte(other[:len(loader)]), 1)
+	if err := os.WriteFile(name, text, 0o755); loader == "" || err != nil {
+		t.Fatalf("loader %q: %v", loader, err)
+	}
+	return name
 }
 
 // netRaw is a vfs_cap_data with CAP_NET_RAW, as setcap(8) makes it.
@@ -73,7 +102,7 @@ func TestExecReportsWhatLeaves(t *testing.T) {
 		for _, by := range []string{"", "exec "} {
 			name := strings.Fields(tc[0])[0]
 			code, says := execAs(t, 65534, "--socket", socket, "--", "sh", "-c", by+tc[0])
-			if !strings.Contains(says, "millrace: ") || !strings.Contains(says, " leaves the stack: it") || !strings.Contains(says, tc[1]) || strings.Count(says, "leaves the stack") != 1 {
+			if !strings.Contains(says, "millrace: ") || !strings.Contains(says, " the stack: it") || !strings.Contains(says, tc[1]) || strings.Count(says, " the stack: it") != 1 {
 				t.Errorf("%s%s: code %d: %s", by, name, code, says)
 			}
 			code, says = execAs(t, 65534, "--socket", socket, "--strict", "--", "sh", "-c", by+tc[0])
@@ -85,6 +114,105 @@ func TestExecReportsWhatLeaves(t *testing.T) {
 	for _, stays := range []string{"true", "env true", "exec env sh -c true", "cat /proc/version >/dev/null"} {
 		if code, says := execAs(t, 65534, "--socket", socket, "--strict", "--", "sh", "-c", stays); code != 0 || says != "" {
 			t.Errorf("%s: code %d: %s", stays, code, says)
+		}
+	}
+}
+
+// TestExecWatchesWhatLibcStarts: libc starts the shells of system and popen by calls within itself, and a program may change its environment before.
+func TestExecWatchesWhatLibcStarts(t *testing.T) {
+	testnet.Program(t, "python3")
+	socket := shimServer(t, func(c *shim.Config) { c.Everyone = true })
+	const libc = "import ctypes, os; c = ctypes.CDLL(None); e = (ctypes.c_char_p * 2)(b'A=B', None); a = (ctypes.c_char_p * 2)(b'true', None); "
+	for _, tc := range [][3]string{
+		{"system", "os.unsetenv('LD_PRELOAD'); os.system('echo started')", "its environment has neither"},
+		{"popen", "os.unsetenv('LD_PRELOAD'); f = c.popen(b'echo started >&2', b'r')", "its environment has neither"},
+		{"execveat", "c.execveat(-100, b'/bin/true', a, e, 0)", "its environment has neither"},
+		{"execveat in a folder", "c.execveat(os.open('/bin', 0), b'true', a, e, 0)", "its environment has neither"},
+		{"execveat of a descriptor", "c.execveat(os.open('/bin/true', 0), b'', a, e, 0x1000)", "its environment has neither"},
+		{"two variables", "e = (ctypes.c_char_p * 4)(*[(k + '=' + os.environ[k]).encode() for k in ('LD_PRELOAD', 'MILLRACE_SHIM')], b'LD_PRELOAD=', None); c.execve(b'/bin/true', a, e)", "its environment has neither"},
+	} {
+		code, says := execAs(t, 0, "--socket", socket, "--", "python3", "-c", libc+tc[1])
+		if code != 0 || strings.Count(says, " leaves the stack: "+tc[2]) != 1 {
+			t.Errorf("%s: code %d: %s", tc[0], code, says)
+		}
+		code, says = execAs(t, 0, "--socket", socket, "--strict", "--", "python3", "-c", libc+tc[1])
+		if code != 0 || !strings.Contains(says, "--strict refuses") || !strings.Contains(says, tc[2]) || strings.Contains(says, "started") {
+			t.Errorf("--strict, %s: code %d: %s", tc[0], code, says)
+		}
+	}
+	for _, stays := range []string{"os.system('true')", "c.system(None) or print('none')", "c.pclose(c.popen(b'true', b'r'))"} {
+		if stays[0] == 'c' {
+			stays = "c.popen.restype = ctypes.c_void_p; c.pclose.argtypes = [ctypes.c_void_p]; " + stays
+		}
+		if code, says := execAs(t, 0, "--socket", socket, "--strict", "--", "python3", "-c", libc+stays); code != 0 || says != "" {
+			t.Errorf("%s: code %d: %s", stays, code, says)
+		}
+	}
+}
+
+// TestExecStaysStrict: a program that starts others without --strict in their environment is refused, or they could leave.
+func TestExecStaysStrict(t *testing.T) {
+	socket := shimServer(t, func(c *shim.Config) { c.Everyone = true })
+	for _, by := range []string{"env -u MILLRACE_SHIM_STRICT", "env MILLRACE_SHIM_STRICT="} {
+		if code, says := execAs(t, 0, "--socket", socket, "--strict", "--", "sh", "-c", by+" true"); code != exitCannotRun || !strings.Contains(says, "MILLRACE_SHIM_STRICT") {
+			t.Errorf("--strict, %s: code %d: %s", by, code, says)
+		}
+		if code, says := execAs(t, 0, "--socket", socket, "--", "sh", "-c", by+" true"); code != 0 || says != "" {
+			t.Errorf("%s: code %d: %s", by, code, says)
+		}
+	}
+}
+
+// TestExecOfAnUnreadableFile: what it is stays unknown, so --strict refuses it, and a line is written without.
+func TestExecOfAnUnreadableFile(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("it needs another user, so it needs root")
+	}
+	socket := shimServer(t, func(c *shim.Config) { c.Everyone = true })
+	closed := filepath.Join(filepath.Dir(socket), "closed")
+	truth, err := os.ReadFile("/bin/true")
+	if err := errors.Join(err, os.WriteFile(closed, truth, 0o711), os.Chmod(closed, 0o711)); err != nil {
+		t.Fatal(err)
+	}
+	if code, says := execAs(t, 65534, "--socket", socket, "--", closed); code != 0 || !strings.Contains(says, "may leave the stack: it cannot be read") {
+		t.Errorf("code %d: %s", code, says)
+	}
+	if code, says := execAs(t, 65534, "--socket", socket, "--strict", "--", closed); code != exitArchitecture || !strings.Contains(says, "cannot be read") {
+		t.Errorf("--strict: code %d: %s", code, says)
+	}
+	if code, says := execAs(t, 0, "--socket", socket, "--strict", "--", closed); code != 0 || says != "" {
+		t.Errorf("root: code %d: %s", code, says)
+	}
+	if code, says := execAs(t, 65534, "--socket", socket, "--seccomp", "--", closed); code != exitNoSeccomp || !strings.Contains(says, "cannot be read") {
+		t.Errorf("--seccomp: code %d: %s", code, says)
+	}
+}
+
+// TestSupervisedChildrenThatCannotBeRead have no sockets: the supervisor of another user than root may not read their memory.
+func TestSupervisedChildrenThatCannotBeRead(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("it needs another user, so it needs root")
+	}
+	testnet.Program(t, "python3")
+	socket := shimServer(t, func(c *shim.Config) { c.Everyone = true })
+	dir := filepath.Dir(socket)
+	self, closed := filepath.Join(dir, "millrace"), filepath.Join(dir, "closed")
+	for _, c := range []struct {
+		from, to string
+		mode     os.FileMode
+	}{{"/proc/self/exe", self, 0o755}, {"/usr/bin/python3", closed, 0o711}} {
+		text, err := os.ReadFile(c.from)
+		if err := errors.Join(err, os.WriteFile(c.to, text, c.mode), os.Chmod(c.to, c.mode)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const bind = "import socket; s = socket.socket(); s.bind((\"127.0.0.1\", 0)); print(s.getsockname()[0])"
+	for by, want := range map[string]string{"python3": "127.0.0.1", closed: "PermissionError"} {
+		cmd := program("exec", "--socket", socket, "--seccomp", "--", "sh", "-c", by+" -c '"+bind+"'; true")
+		cmd.Path, cmd.Dir = self, "/"
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), want) {
+			t.Errorf("%s: %v: %s", by, err, out)
 		}
 	}
 }

@@ -115,6 +115,9 @@ func supervisable(path string) error {
 	if (privileged(info) || capable(path)) && !notify.Privileged() {
 		return notStarted{fmt.Errorf("%s is setuid or setgid, or has capabilities, and without CAP_SYS_ADMIN a filter takes its rights away (no_new_privs): run millrace exec as root", path), exitPrivileged}
 	}
+	if unix.Access(path, unix.R_OK) == unix.EACCES && !notify.Privileged() {
+		return notStarted{fmt.Errorf("%s cannot be read by this user, so that the supervisor may not read its memory: permit that, or run millrace exec as root", path), exitNoSeccomp}
+	}
 	if script := interpreter(path); script != "" {
 		return supervisable(script)
 	}

@@ -18,6 +18,15 @@ type notification struct {
 	args  [6]uint64
 }
 
+// readable reports whether the Supervisor may read memory and descriptors of the thread. It may not where the process is not dumpable, as
+// that of a file which its user cannot read (mode 711), or where Yama permits ancestors alone, but for root.
+func (n *notification) readable() bool {
+	var b [1]byte
+	local := []unix.Iovec{{Base: &b[0], Len: 1}}
+	_, err := unix.ProcessVMReadv(int(n.tid), local, []unix.RemoteIovec{{Len: 1}}, 0) // at 0, where nothing is: EFAULT
+	return err != unix.EPERM
+}
+
 // response is a struct seccomp_notif_resp.
 type response struct {
 	id    uint64

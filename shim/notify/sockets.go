@@ -21,6 +21,9 @@ func (c *call) socket() outcome {
 	if err != nil {
 		return failed(err)
 	}
+	if !c.readable() { // bind(2) and the like would be the kernel's then, with errors that name no reason
+		return failed(syscall.EPERM)
+	}
 	fd, err := shim.NewSocket(kind, v6, flags|unix.SOCK_CLOEXEC)
 	if err != nil {
 		return failed(syscall.ENFILE)

@@ -31,7 +31,7 @@
 #define OWN_MACHINE EM_RISCV
 #endif
 
-enum leaves { STAYS, SETUID, CAPABLE, STATIC, FOREIGN, GO, BARE };
+enum leaves { STAYS, SETUID, CAPABLE, STATIC, FOREIGN, GO, LOADER, UNREADABLE, BARE, ELSEWHERE, LENIENT };
 
 static const char *const causes[] = {
 	[SETUID] = "it is setuid, and the loader ignores the library",
@@ -39,7 +39,11 @@ static const char *const causes[] = {
 	[STATIC] = "it is statically linked (start it by millrace exec --seccomp)",
 	[FOREIGN] = "it is of another architecture",
 	[GO] = "it is a Go program, which makes system calls without libc (start it by millrace exec --seccomp)",
+	[LOADER] = "its loader is not that of glibc, as with musl (start it by millrace exec --seccomp)",
+	[UNREADABLE] = "it cannot be read, so the library may not be loaded into it (permit this user to read it, or use --isolate)",
 	[BARE] = "its environment has neither LD_PRELOAD nor MILLRACE_SHIM of the stack",
+	[ELSEWHERE] = "its environment has another MILLRACE_SHIM (start it by millrace exec --socket, which changes the stack)",
+	[LENIENT] = "its environment has no MILLRACE_SHIM_STRICT, so what it starts could leave the stack",
 };
 
 /* The path of the library, as LD_PRELOAD has it. */
@@ -52,23 +56,43 @@ __attribute__((constructor)) static void find_self(void)
 		strcpy(own_path, self.dli_fname);
 }
 
-static const char *value_in(char *const env[], const char *name)
+/* value_in returns the first value of a variable, as getenv(3) does, or the last one, which the loader takes. */
+static const char *value_in(char *const env[], const char *name, bool last)
 {
 	size_t n = strlen(name);
-	for (char *const *e = env; e != NULL && *e != NULL; e++)
+	const char *found = NULL;
+	for (char *const *e = env; e != NULL && *e != NULL && (last || found == NULL); e++)
 		if (strncmp(*e, name, n) == 0 && (*e)[n] == '=')
-			return *e + n + 1;
-	return NULL;
+			found = *e + n + 1;
+	return found;
+}
+
+/* lists_library reports whether a list of LD_PRELOAD has the library: the loader separates names by spaces and colons. */
+static bool lists_library(const char *list)
+{
+	size_t own = strlen(own_path);
+	for (const char *at = list; *at != 0;) {
+		size_t n = strcspn(at, ": ");
+		if (own == 0 || (n == own && memcmp(at, own_path, n) == 0))
+			return true;
+		at += n + (at[n] != 0);
+	}
+	return false;
 }
 
 /*
- * carries reports whether a program with the environment finds the library and the stack. Programs that start others with a new environment
- * (env -i, cron) would otherwise talk to the network past the stack, with no sign of it.
+ * look_at_environment looks whether a program with the environment finds the library and the stack. Programs that start others with a new
+ * environment (env -i, cron) would otherwise talk to the network past the stack, with no sign of it.
  */
-static bool carries(char *const env[])
+static enum leaves look_at_environment(char *const env[])
 {
-	const char *preload = value_in(env, "LD_PRELOAD"), *stack = value_in(env, "MILLRACE_SHIM");
-	return preload != NULL && stack != NULL && stack[0] != 0 && (own_path[0] == 0 || strstr(preload, own_path) != NULL);
+	const char *preload = value_in(env, "LD_PRELOAD", true), *stack = value_in(env, "MILLRACE_SHIM", false);
+	const char *strict = value_in(env, "MILLRACE_SHIM_STRICT", false);
+	if (preload == NULL || !lists_library(preload) || stack == NULL || stack[0] == 0)
+		return BARE;
+	if (strcmp(stack, settings()->path) != 0)
+		return ELSEWHERE;
+	return settings()->strict && (strict == NULL || strict[0] == 0) ? LENIENT : STAYS;
 }
 
 static bool read_at(int fd, void *to, size_t n, off_t at)
@@ -97,6 +121,19 @@ static bool is_go(int fd, const Elf64_Ehdr *head)
 	return false;
 }
 
+/* is_glibc reports whether a loader is that of glibc by its name: the library needs glibc, and others ignore it or fail. */
+static bool is_glibc(int fd, const Elf64_Phdr *p)
+{
+	char path[PATH_MAX];
+	size_t n = p->p_filesz < sizeof path ? p->p_filesz : sizeof path;
+	if (n == 0 || !read_at(fd, path, n, (off_t)p->p_offset))
+		return false;
+	path[n - 1] = 0;
+	const char *name = strrchr(path, '/');
+	name = name != NULL ? name + 1 : path;
+	return strncmp(name, "ld-linux", strlen("ld-linux")) == 0;
+}
+
 static enum leaves look_at_elf(int fd, const Elf64_Ehdr *head)
 {
 	Elf64_Phdr p;
@@ -107,6 +144,8 @@ static enum leaves look_at_elf(int fd, const Elf64_Ehdr *head)
 		loader = read_at(fd, &p, sizeof p, (off_t)(head->e_phoff + (uint64_t)i * sizeof p)) && p.p_type == PT_INTERP;
 	if (!loader)
 		return STATIC;
+	if (!is_glibc(fd, &p))
+		return LOADER;
 	return is_go(fd, head) ? GO : STAYS;
 }
 
@@ -114,7 +153,7 @@ static enum leaves look_at_elf(int fd, const Elf64_Ehdr *head)
  * privileged is what makes the kernel start a program in secure mode (AT_SECURE, capabilities(7)): another user or group than
  * the real one, or capabilities of the file for another user than root. no_new_privs takes both away.
  */
-static enum leaves privileged(int fd, const struct stat *file)
+static enum leaves privileged(const char *path, const struct stat *file)
 {
 	uid_t user = geteuid();
 	gid_t group = getegid();
@@ -127,7 +166,7 @@ static enum leaves privileged(int fd, const struct stat *file)
 		group = file->st_gid;
 	if (user != getuid() || group != getgid())
 		return SETUID;
-	if (getuid() != 0 && KERNEL(fgetxattr, fd, "security.capability", capabilities, sizeof capabilities) > 0)
+	if (getuid() != 0 && KERNEL(getxattr, path, "security.capability", capabilities, sizeof capabilities) > 0)
 		return CAPABLE;
 	return STAYS;
 }
@@ -154,7 +193,20 @@ static bool is_self(const struct stat *file, char *const argv[])
 	       argv != NULL && argv[0] != NULL && argv[1] != NULL && strcmp(argv[1], "exec") == 0;
 }
 
-/* A file that cannot be read, or is no program, is the kernel's to refuse. */
+/*
+ * look_at_closed looks at a file that this user may execute and not read (mode 711). What it is stays unknown, but for its rights:
+ * the loader of glibc would take the library in, a static program would not.
+ */
+static enum leaves look_at_closed(const char *path)
+{
+	struct stat file;
+	if (errno != EACCES || stat(path, &file) != 0 || !S_ISREG(file.st_mode) || KERNEL(faccessat, AT_FDCWD, path, X_OK) != 0)
+		return STAYS;
+	enum leaves rights = privileged(path, &file);
+	return rights != STAYS ? rights : UNREADABLE;
+}
+
+/* A file that is not there, or is no program, is the kernel's to refuse. */
 static enum leaves look_at(const char *path, char *const argv[], int scripts)
 {
 	union {
@@ -165,12 +217,12 @@ static enum leaves look_at(const char *path, char *const argv[], int scripts)
 	enum leaves result = STAYS;
 	int fd = (int)KERNEL(openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0)
-		return STAYS;
+		return look_at_closed(path);
 	long n = fstat(fd, &file) == 0 && S_ISREG(file.st_mode) ? KERNEL(pread64, fd, &first, sizeof first, 0) : -1;
 	bool script = n > 2 && first.line[0] == '#' && first.line[1] == '!';
 	bool elf = n >= (long)sizeof first.head && memcmp(first.head.e_ident, ELFMAG, SELFMAG) == 0;
 	if (elf && !is_self(&file, argv)) {
-		result = privileged(fd, &file);
+		result = privileged(path, &file);
 		if (result == STAYS)
 			result = look_at_elf(fd, &first.head);
 	}
@@ -207,7 +259,8 @@ static bool permit(enum leaves why, const char *path)
 	if (why == STAYS)
 		return true;
 	bool strict = settings()->strict;
-	snprintf(text, sizeof text, strict ? "--strict refuses %.100s: %s" : "%.100s leaves the stack: %s", path, causes[why]);
+	snprintf(text, sizeof text, strict ? "--strict refuses %.100s: %s" : why == UNREADABLE ? "%.100s may leave the stack: %s" : "%.100s leaves the stack: %s",
+		 path, causes[why]);
 	report(text);
 	if (strict)
 		errno = EACCES;
@@ -220,10 +273,10 @@ bool may_start(const char *path, char *const argv[], char *const env[])
 	if (!active() || path == NULL)
 		return true;
 	enum leaves why = look_at(path, argv, 0);
-	if (why == STAYS && !carries(env)) {
+	if (why == STAYS) {
 		struct stat file;
 		if (stat(path, &file) == 0 && !is_self(&file, argv))
-			why = BARE;
+			why = look_at_environment(env);
 	}
 	errno = saved;
 	return permit(why, path);
@@ -233,6 +286,20 @@ bool may_start_found(const char *file, char *const argv[], char *const env[])
 {
 	char found[PATH_MAX];
 	return file == NULL || may_start(search(file, found, sizeof found), argv, env);
+}
+
+/* A path in a folder is looked at from there, by the folder's own name in /proc. */
+bool may_start_in(int folder, const char *path, char *const argv[], char *const env[])
+{
+	char whole[PATH_MAX + 32];
+	if (path == NULL)
+		return true;
+	if (path[0] == 0)
+		return may_start_open(folder, argv, env);
+	if (folder == AT_FDCWD || path[0] == '/')
+		return may_start(path, argv, env);
+	snprintf(whole, sizeof whole, "/proc/self/fd/%d/%s", folder, path);
+	return may_start(whole, argv, env);
 }
 
 bool may_start_open(int fd, char *const argv[], char *const env[])

@@ -317,6 +317,16 @@ INTERPOSED int execle(const char *path, const char *first, ...)
 	return execve(path, argv, env);
 }
 
+#ifdef SYS_execveat
+INTERPOSED int execveat(int folder, const char *path, char *const argv[], char *const env[], int flags)
+{
+	if (!may_start_in(folder, path, argv, env))
+		return -1;
+	rings_leave_all(true);
+	return (int)KERNEL(execveat, folder, path, argv, env, flags);
+}
+#endif
+
 INTERPOSED int posix_spawn(pid_t *restrict pid, const char *restrict path, const posix_spawn_file_actions_t *actions,
 			   const posix_spawnattr_t *restrict attr, char *const argv[restrict], char *const env[restrict])
 {
@@ -369,14 +379,25 @@ INTERPOSED int prctl(int option, ...)
 	return (int)KERNEL(prctl, option, a[0], a[1], a[2], a[3]);
 }
 
+/* libc starts the shell of these by calls within itself, with the environment that the process has then. */
+static bool may_start_shell(void)
+{
+	char *const argv[] = {"sh", "-c", NULL};
+	return may_start("/bin/sh", argv, environ);
+}
+
 INTERPOSED int system(const char *command)
 {
+	if (command != NULL && !may_start_shell())
+		return -1;
 	rings_leave_all(true);
 	NEXT(system, command);
 }
 
 INTERPOSED FILE *popen(const char *command, const char *mode)
 {
+	if (!may_start_shell())
+		return NULL;
 	rings_leave_all(true);
 	NEXT(popen, command, mode);
 }

@@ -90,13 +90,8 @@ INTERPOSED long syscall(long number, ...)
 	case SYS_execve:
 		return execve(P(0), P(1), P(2));
 #ifdef SYS_execveat
-	case SYS_execveat: /* of a descriptor, or from the current folder: others are as if by the instruction */
-		if (P(1) != NULL && *(const char *)P(1) == 0 && !may_start_open(I(0), P(2), P(3)))
-			return -1;
-		if (P(1) != NULL && *(const char *)P(1) != 0 && (I(0) == AT_FDCWD || *(const char *)P(1) == '/') && !may_start(P(1), P(2), P(3)))
-			return -1;
-		rings_leave_all(true);
-		break;
+	case SYS_execveat:
+		return execveat(I(0), P(1), P(2), P(3), I(4));
 #endif
 	case SYS_seccomp:
 		if (I(0) == SECCOMP_SET_MODE_STRICT || (I(0) == SECCOMP_SET_MODE_FILTER && P(2) != NULL))
