@@ -82,7 +82,7 @@ func Explain(cfg *config.Config, q Query) (*Explanation, error) {
 	host, named := semantics.NormalizeHost(semantics.Host(u.Host))
 	sni, namedSNI := semantics.NormalizeHost(q.SNI)
 	if !named || !namedSNI {
-		return nil, fmt.Errorf("%w: a name that ends with more than one dot: the gateway answers 400", ErrQuery)
+		return nil, fmt.Errorf("%w: a name that may be taken for another one: the gateway answers 400", ErrQuery)
 	}
 	e.Host = host
 	r := route.Request{Host: host, Path: "/", Method: q.Method, SNI: sni, JA4: q.JA4, Client: q.Client}

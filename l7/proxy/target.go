@@ -38,9 +38,13 @@ func (x *exchange) outgoingPath(path, query string) {
 }
 
 // normalHost returns the host of a request as rules compare it, and takes the dot that ends an absolute name from its authority: a
-// backend may know the name without it alone, and serve another site for it. ok is false for a name that is none.
+// backend may know the name without it alone, and serve another site for it. ok is false for a name that is none, and one that a backend
+// may take for another.
 func normalHost(m *semantics.Message) (host string, ok bool) {
 	sent := semantics.Host(m.Authority)
+	if !semantics.IsPort(m.Authority[len(sent):]) {
+		return "", false
+	}
 	m.Authority = semantics.WithoutRootDot(m.Authority, sent)
 	return semantics.NormalizeHost(sent)
 }

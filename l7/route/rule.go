@@ -197,8 +197,8 @@ func (v *Value) Check() error {
 // isHost reports whether s is a host name in lower case, or one of the form "*.name".
 func isHost(s string) bool {
 	s = strings.TrimPrefix(s, "*.")
-	return semantics.IsAuthority(s) && !strings.ContainsAny(s, "*:%") && strings.ToLower(s) == s && s[0] != '.' && s[len(s)-1] != '.' ||
-		len(s) > 2 && s[0] == '[' && s[len(s)-1] == ']'
+	normal, ok := semantics.NormalizeHost(s)
+	return ok && normal == s && semantics.IsAuthority(s) && semantics.Host(s) == s
 }
 
 // is reports whether a value is as the condition wants it.
