@@ -20,6 +20,7 @@ type File struct {
 	torn bool     // what is in the file ends within a line
 	cuts bool     // the file can be cut: it is a regular one, and this is who writes it
 	ends bool     // Close closes it
+	turn rotating
 }
 
 // Open opens a file to append to; "-" is the standard output. A line that a program before has not completed is ended by the
@@ -40,7 +41,7 @@ func Open(path string) (*File, error) {
 	if err != nil {
 		return nil, errors.Join(err, to.Close())
 	}
-	f := &File{to: to, ends: true, cuts: st.Mode().IsRegular()}
+	f := &File{to: to, ends: true, cuts: st.Mode().IsRegular(), turn: rotating{path: path, size: st.Size()}}
 	if f.cuts {
 		f.was, _ = os.Open(path) // one that cannot be read is taken for whole
 	}
@@ -62,6 +63,22 @@ func endsWithLine(f *os.File) bool {
 func (f *File) Write(p []byte) (n int, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	for n < len(p) && err == nil {
+		part := f.fitting(p[n:])
+		if part == 0 {
+			f.rotate()
+			continue
+		}
+		var written int
+		written, err = f.write(p[n : n+part])
+		n += written
+	}
+	return n, err
+}
+
+// write writes to the file as it is now.
+func (f *File) write(p []byte) (n int, err error) {
+	defer func() { f.turn.size += int64(n) }()
 	if f.was != nil {
 		f.torn = !endsWithLine(f.was)
 		f.forget()
@@ -96,7 +113,7 @@ func (f *File) Swap(next *File) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	old := File{to: f.to, was: f.was, ends: f.ends}
-	f.to, f.was, f.torn, f.cuts, f.ends = next.to, next.was, next.torn, next.cuts, next.ends
+	f.to, f.was, f.torn, f.cuts, f.ends, f.turn = next.to, next.was, next.torn, next.cuts, next.ends, next.turn
 	return old.Close()
 }
 

@@ -95,6 +95,13 @@ func (w *Writer) Waiting() int {
 	return len(w.queue) + w.writing
 }
 
+// Failing reports whether the last write has failed, and is repeated.
+func (w *Writer) Failing() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.failing
+}
+
 // Close waits until all records are written, but no longer than limit, and drops what comes later. It
 // reports whether all are. Records for which there is no room on the disk by then are dropped.
 func (w *Writer) Close(limit time.Duration) bool {
@@ -198,9 +205,12 @@ func (w *Writer) put(out []byte) {
 	}
 }
 
+// ErrLater is joined to the error of a write that may succeed later, though no file would: of a server that is not there.
+var ErrLater = errors.New("written later")
+
 // passes reports whether a write that has failed may succeed later.
 func passes(err error) bool {
-	for _, e := range []error{unix.ENOSPC, unix.EDQUOT, unix.EIO, unix.EAGAIN, unix.ENOMEM, unix.ENOBUFS, io.ErrShortWrite} {
+	for _, e := range []error{ErrLater, unix.ENOSPC, unix.EDQUOT, unix.EIO, unix.EAGAIN, unix.ENOMEM, unix.ENOBUFS, io.ErrShortWrite} {
 		if errors.Is(err, e) {
 			return true
 		}
