@@ -1,4 +1,5 @@
-// Package lifetime runs a daemon, the gateway and the stack alike, from its start to its end: it reloads at SIGHUP, tells the
+// Package lifetime runs a daemon, the gateway and the stack alike, from its start to its end: it reloads at SIGHUP, opens logs
+// again at SIGUSR1, tells the
 // service manager of systemd when the daemon serves and when it stops, and keeps a log without a reader from ending it.
 //
 //	life := lifetime.Begin() // before anything is open
@@ -23,22 +24,27 @@ type Config struct {
 
 	Reload   func() error // reads the configuration again
 	Reloaded func(error)  // reports the result of each Reload
+	Reopen   func() error // opens the files of logs again; nil: there are none
 }
 
 // Life holds the signals of a process that is to be a daemon.
-type Life struct{ hup chan os.Signal }
+type Life struct{ hup, usr1 chan os.Signal }
 
-// Begin takes over SIGHUP, whose default action would end a process that is still opening its devices, and SIGPIPE, since
+// Begin takes over SIGHUP and SIGUSR1, whose default action would end a process that is still opening its devices, and SIGPIPE, since
 // the reader of the log may exit before the daemon does. Programs that the process starts do not inherit either.
 func Begin() *Life {
-	l := &Life{hup: make(chan os.Signal, 1)}
+	l := &Life{hup: make(chan os.Signal, 1), usr1: make(chan os.Signal, 1)}
 	signal.Notify(l.hup, syscall.SIGHUP)
+	signal.Notify(l.usr1, syscall.SIGUSR1)
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	return l
 }
 
-// End restores the default of SIGHUP. Run calls it; a daemon that does not come to Run calls it itself.
-func (l *Life) End() { signal.Stop(l.hup) }
+// End restores the defaults of SIGHUP and SIGUSR1. Run calls it; a daemon that does not come to Run calls it itself.
+func (l *Life) End() {
+	signal.Stop(l.hup)
+	signal.Stop(l.usr1)
+}
 
 // Run calls run, which serves until ctx ends, and reloads at each SIGHUP meanwhile. No reload is under way when it returns.
 // It returns the error of run.
@@ -63,8 +69,22 @@ func (l *Life) reload(ctx context.Context, c *Config) {
 			return
 		case <-l.hup:
 			c.Reloaded(c.Reload())
+		case <-l.usr1:
+			c.reopen()
 		}
 	}
+}
+
+// reopen opens the files of logs again.
+func (c *Config) reopen() {
+	if c.Reopen == nil {
+		return
+	}
+	if err := c.Reopen(); err != nil {
+		c.Log.Error(c.Name, "error", err.Error(), "result", "the files of logs stay as they are")
+		return
+	}
+	c.Log.Info(c.Name, "result", "the files of logs are opened again")
 }
 
 // notify sends a state to the service manager. A daemon serves also where that fails.

@@ -32,6 +32,33 @@ func wantState(t *testing.T, manager *net.UnixConn, want string) {
 	}
 }
 
+// TestASignalOpensLogsAgain sends SIGUSR1 before Run and while it serves, also where there are no logs.
+func TestASignalOpensLogsAgain(t *testing.T) {
+	serviceManager(t)
+	for _, with := range []bool{true, false} {
+		life := Begin()
+		opened := make(chan struct{}, 8)
+		send := func() {
+			if err := syscall.Kill(syscall.Getpid(), syscall.SIGUSR1); err != nil {
+				t.Error(err)
+			}
+		}
+		send()
+		c := Config{Name: "test", Log: slog.New(slog.DiscardHandler)}
+		if with {
+			c.Reopen = func() error { opened <- struct{}{}; return errors.New("no such folder") }
+		}
+		_ = life.Run(t.Context(), func(context.Context) error {
+			if with {
+				<-opened
+				send()
+				<-opened
+			}
+			return nil
+		}, c)
+	}
+}
+
 // TestSignalsReloadUntilTheEnd sends a SIGHUP before Run, and one while it serves: both reload, and the last reload has ended
 // when Run returns.
 func TestSignalsReloadUntilTheEnd(t *testing.T) {
