@@ -34,9 +34,10 @@ requests to listeners go to pools of backends by routes (docs/http-gateway.md).
 
 SIGHUP, or the command reload, reads the file again. Established connections
 continue. If the file has errors, they are printed and the old configuration stays
-in use. SIGINT, SIGTERM and the command stop end the gateway. With errors in the
-file it does not start and exits with code 3. The other commands ask the running
-gateway over its control socket.
+in use. SIGUSR1 opens the access log again, after it was renamed. SIGINT, SIGTERM
+and the command stop end the gateway. With errors in the file it does not start and
+exits with code 3. The other commands ask the running gateway over its control
+socket.
 
 Changes are logged to standard error, one per line. At the end the counters are
 printed: received = forwarded + delivered + merged + dropped by reason.
@@ -107,6 +108,7 @@ func runGateway(ctx context.Context, c *console, f *gatewayFlags) error {
 		Name: "gateway", Log: log,
 		Reload:   func() (err error) { changes, err = d.Reload(); return err },
 		Reloaded: logReload(c, log, f.json, func() []any { return daemon.LogChanges(&changes) }),
+		Reopen:   d.ReopenLogs,
 	})
 	sum := d.Summary()
 	err = errors.Join(err, d.Close()) // before anything is printed: its reader may be slow

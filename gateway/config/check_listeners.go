@@ -35,6 +35,7 @@ func (d *checker) checkParts(c *Config) {
 		d.Fail(k["loops"], "leave it out", "loops is for `stack: kernel`; with devices there is a loop for each queue")
 	}
 	d.checkStack(c, stacked)
+	d.checkAccessLog(c)
 }
 
 // checkStack reports addresses and routes of the userspace stack that do not fit it.

@@ -397,7 +397,7 @@ func newConfig() *Config {
 		Limits:      Limits{Burst: time.Second, Clients: 1 << 18},
 		Admin:       Admin{Socket: DefaultSocket},
 		Stack:       StackKernel,
-		AccessLog:   AccessLog{Buffer: 1 << 20},
+		AccessLog:   newAccessLog(),
 		Resolver:    newResolver(),
 		Inspection:  newInspection(),
 	}

@@ -139,7 +139,7 @@ services:
 		Spin:           20 * time.Microsecond,
 		KernelFlows:    KernelFlowsAuto,
 		Stack:          StackKernel,
-		AccessLog:      AccessLog{Buffer: 1 << 20},
+		AccessLog:      newAccessLog(),
 		Resolver:       newResolver(),
 		Tunnel:         Tunnel{Sources: []netip.Prefix{prefix("198.18.9.0/24"), prefix("2001:db8:9::1/128")}, GUEPort: 6081, TooBig: TooBigFragment},
 		Sources: Sources{

@@ -74,6 +74,10 @@ var kinds = map[string]string{
 	"prevent":          "inspection: {policies: [{name: a, mode: prevent, rules: x}], packets: {file: q}, alerts: {file: q}}\ndefence: {inspection: {}}\n" + oneService,
 	"inspected":        "inspection: {policies: [{name: a, mode: prevent, listeners: k, rules: x}], alerts: {file: q}}\n" + strings.Replace(checked("HTTP", "drain: 9s"), "listeners: [{", "listeners: [{name: k, address: 127.0.0.1:81, protocol: HTTP}, {", 1),
 	"access":           "inspection: {policies: [{name: a, mode: prevent, access: x}]}\n" + oneService,
+	"logged":           "access_log: {file: y}\n" + checked("HTTP", "drain: 9s"),
+	"logged text":      "access_log: {file: y, format: text, template: '${status}', sample: {one_in: 9}}\n" + checked("HTTP", "drain: 9s"),
+	"logged combined":  "access_log: {file: y, format: combined, rotate: {size: 4096}}\n" + checked("HTTP", "drain: 9s"),
+	"syslog":           "access_log: {syslog: {address: 'unix:/dev/log'}}\n" + checked("HTTP", "drain: 9s"),
 	"capture":          "inspection: {policies: [{name: a, capture: udp}], packets: {file: q}}\n" + oneService,
 	"quic":             "devices: [{name: eth0}]\nservices: [{name: s, protocol: udp, source: client, quic: {server_id_length: 2, nonce_length: 5}, address: '[2001:db8::1]:53', backends: [{server_id: '0102', address: '[2001:db8::2]:53'}]}]\n",
 	"checked http":     strings.Replace(oneService, "backends:", "health: {type: https}, backends:", 1), "checked grpc": strings.Replace(oneService, "backends:", "health: {type: grpcs}, backends:", 1),
@@ -143,7 +147,8 @@ stack: devices
 loops: 3
 resolver: {servers: [192.0.2.53], timeout: 3s, attempts: 3, family: ipv4, min_ttl: 2s, max_ttl: 9m}
 network: {routes: [{to: 192.0.2.0/24, via: 198.18.0.9, device: eth0}]}
-access_log: {file: "-", buffer: 131072}
+access_log: {file: "-", buffer: 131072, format: combined, fields: [status, ja4, header.x-tenant], template: "${path}", rotate: {size: 8192, keep: 3}, sample: {one_in: 7, slow: 1s},
+  syslog: {address: "udp:192.0.2.1:514", facility: user, app_name: edge}}
 rate_limits: [{name: rl, key: {by: path, name: x, value: "${path}", prefix4: 24, prefix6: 48}, requests: 7, interval: 1m, burst: 9, keys: 99, announce: always, dry_run: true}]
 caches: [{name: kk, memory: 4194304, max_object: 99}]
 listeners:

@@ -29,13 +29,6 @@ type NetworkRoute struct {
 	Device string       // key "device"; "" is the device with Via on its network, or the only one
 }
 
-// AccessLog configures where a line of JSON is written for each request and each stream. Lines that do not fit the buffer are
-// counted and dropped: a slow disk does not delay requests.
-type AccessLog struct {
-	File   string // key "file": path, relative to the configuration file's folder, or "-", the standard output; "" (default) is no log
-	Buffer int    // key "buffer": bytes that may wait, default 1048576
-}
-
 // Listener accepts connections and makes requests or streams of them.
 type Listener struct {
 	Name          string           // key "name", required and unique: the label of logs and metrics

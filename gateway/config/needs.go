@@ -34,6 +34,22 @@ var rootNeeds = []need[Config]{
 		why: "nothing selects by a hash", hint: "it is for services, and for pools with `balance: consistent_hash` or sticky",
 	},
 	{
+		keys: []string{"access_log.fields"}, met: func(c *Config, _ *Config) bool { return c.AccessLog.Format == LogJSON },
+		why: "it is about lines of JSON", hint: "leave format out, or fields",
+	},
+	{
+		keys: []string{"access_log.template"}, met: func(c *Config, _ *Config) bool { return c.AccessLog.Format == LogText },
+		why: "it is for `format: text`", hint: "set `format: text`, or leave it out",
+	},
+	{
+		keys: []string{"access_log.rotate"}, met: func(c *Config, _ *Config) bool { return c.AccessLog.File != "-" && c.AccessLog.Syslog == nil },
+		why: "it is for a file", hint: leaveOut,
+	},
+	{
+		keys: []string{"access_log.sample.slow"}, met: func(c *Config, _ *Config) bool { return c.AccessLog.Sample.OneIn > 1 },
+		why: "each request has a line", hint: "set one_in, or leave it out",
+	},
+	{
 		keys: []string{"resolver"}, met: func(c *Config, _ *Config) bool { return len(c.Names()) > 0 || len(c.Listeners) == 0 },
 		why: "no backend of a pool has a name", hint: "set address to name:port or srv:name in a pool, or leave it out",
 	},

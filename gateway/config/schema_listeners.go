@@ -73,13 +73,6 @@ func (d *l7Decoder) proxyLoops(n *yaml.Node, to *int) {
 	strictyaml.Integer(d.Decoder, n, "loops", to, 1, MaxQueues)
 }
 
-func (d *l7Decoder) accessLog(n *yaml.Node, a *AccessLog) {
-	d.Mapping(n, "access_log",
-		strictyaml.Required("file", func(n *yaml.Node) { d.Text(n, "file", &a.File) }),
-		strictyaml.Optional("buffer", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "buffer", &a.Buffer, 64<<10, 1<<30) }),
-	)
-}
-
 // network reads the routes of the userspace stack.
 func (d *l7Decoder) network(n *yaml.Node, w *Network) {
 	d.Mapping(n, "network", strictyaml.Required("routes", func(n *yaml.Node) {

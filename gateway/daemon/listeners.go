@@ -51,6 +51,14 @@ func (d *Daemon) reloadWorkers(cfg *config.Config) error {
 	return d.workers.Reload(cfg)
 }
 
+// ReopenLogs opens the file of the access log again, after it was renamed.
+func (d *Daemon) ReopenLogs() error {
+	if d.workers == nil {
+		return nil
+	}
+	return d.workers.ReopenLog()
+}
+
 // closeWorkers ends workers that were opened and perhaps never run.
 func (d *Daemon) closeWorkers() error {
 	if d.workers == nil {

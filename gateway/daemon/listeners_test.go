@@ -16,6 +16,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -724,9 +725,47 @@ func TestTheAccessLogHasALineForEachRequestAndIsOpenedAgain(t *testing.T) {
 	s.reload(src + "access_log: {file: " + file + "}\n")
 	s.get("/x")
 	lines(file, 1)
+	if err := os.Rename(file, file+".2"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.d.ReopenLogs(); err != nil {
+		t.Fatal(err)
+	}
+	s.get("/x")
+	lines(file, 1)
 	s.reload(src)
 	s.get("/x")
-	if n := len(lines(file, 1)); n != 1 || len(lines(file+".1", 2)) != 2 {
+	if n := len(lines(file, 1)); n != 1 || len(lines(file+".1", 2)) != 2 || len(lines(file+".2", 1)) != 1 {
 		t.Errorf("%d lines", n)
+	}
+}
+
+// Lines have the chosen fields of a request over TLS, and those of the sample their weight.
+func TestTheAccessLogHasChosenFields(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "access.log")
+	src := strings.NewReplacer(`"A"`, `"`+named(t, "a")+`"`, `, {name: b, address: "B"}`, "").Replace(siteConfig)
+	s := newSite(t, src+"access_log: {file: "+file+", format: text, template: '${user_agent}|${header.x-tenant}|${wait_seconds}|${backend_seconds}|${response_seconds}|${ja4}|${status}'}\n")
+	req, err := http.NewRequest(http.MethodGet, "http://"+s.addr+"/x", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("User-Agent", `a "b"`)
+	req.Header.Set("X-Tenant", "seven")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	text := ""
+	await(t, func() bool { b, _ := os.ReadFile(file); text = string(b); return strings.HasSuffix(text, "\n") })
+	if !regexp.MustCompile(`^a \\x22b\\x22\|seven\|0\.\d{6}\|\d+\.\d{6}\|0\.\d{6}\|-\|200\n$`).MatchString(text) {
+		t.Errorf("the line is %q", text)
+	}
+	s.reload(src + "access_log: {file: " + file + ", sample: {one_in: 1_000_000}}\n")
+	s.get("/x")
+	s.get("/fixed")
+	st, err := s.admin.Status(t.Context(), control.Selection{})
+	if err != nil || st.Listeners.Counts.LogSkipped != 2 {
+		t.Errorf("%+v, %v", st.Listeners.Counts, err)
 	}
 }

@@ -1,4 +1,4 @@
-package control
+package accesslog
 
 import (
 	"bytes"
@@ -10,9 +10,16 @@ import (
 	"testing"
 	"time"
 	"unicode/utf8"
-
-	"github.com/millrace/millrace/l7/proxy"
 )
+
+// inJSON returns a log of JSON whose lines go nowhere.
+func inJSON(t testing.TB, names ...string) *Log {
+	l, err := JSON(names)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Log{opt: Options{Layout: l}}
+}
 
 // What a client sends stays within its line, and is read back as it was but for what is not UTF-8.
 func FuzzRecordsAreLinesOfJSON(f *testing.F) {
@@ -20,8 +27,8 @@ func FuzzRecordsAreLinesOfJSON(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		r := &proxy.Record{Client: netip.MustParseAddrPort("[2001:db8::1]:7"), Path: s, Host: s, Status: 200, BytesOut: 7, Began: 1500 * time.Millisecond}
-		line := new(recordLine).append(nil, time.Unix(0, 0), r)
+		r := &Record{Client: netip.MustParseAddrPort("[2001:db8::1]:7"), Path: s, Host: s, Status: 200, BytesOut: 7, Began: 1500 * time.Millisecond}
+		line := new(Lines).append(nil, time.Unix(0, 0), inJSON(t), r, 1)
 		if bytes.IndexByte(line, '\n') != len(line)-1 {
 			t.Fatalf("%q is not one line", line)
 		}
@@ -45,7 +52,8 @@ func FuzzRecordsAreLinesOfJSON(f *testing.F) {
 
 // TestTimesOfLines compares the times of lines, as they are kept and counted, with those of packages time and strconv.
 func TestTimesOfLines(t *testing.T) {
-	var line recordLine
+	var line Lines
+	to := inJSON(t)
 	r := rand.New(rand.NewPCG(1, 2))
 	now := time.Unix(1_790_000_000, 0)
 	for range 5000 {
@@ -56,7 +64,7 @@ func TestTimesOfLines(t *testing.T) {
 			now = now.Add(time.Duration(r.Int64N(1e6)))
 		}
 		took := time.Duration(r.Int64N(1 << r.IntN(50)))
-		got := string(line.append(nil, now, &proxy.Record{Began: took}))
+		got := string(line.append(nil, now, to, &Record{Began: took}, 1))
 		want := now.UTC().Format(`{"time":"2006-01-02T15:04:05.000Z07:00",`)
 		seconds := `,"seconds":` + strconv.FormatFloat(took.Round(time.Microsecond).Seconds(), 'f', 6, 64) + "}\n"
 		if !strings.HasPrefix(got, want) || !strings.HasSuffix(got, seconds) {
@@ -66,13 +74,14 @@ func TestTimesOfLines(t *testing.T) {
 }
 
 func BenchmarkRecord(b *testing.B) {
-	r := &proxy.Record{
+	r := &Record{
 		Client: netip.MustParseAddrPort("192.0.2.1:7"), Listener: "web", Protocol: "HTTP/2", Method: "GET", Host: "shop.example.org",
 		Path: "/api/items?page=7", Route: "shop", Rule: "shop/api", Pool: "api", Backend: "a1", Status: 200, Attempts: 1, BytesOut: 1234,
 	}
 	var line []byte
-	var made recordLine
+	var made Lines
+	to := inJSON(b)
 	for b.Loop() {
-		line = made.append(line[:0], time.Now(), r)
+		line = made.append(line[:0], time.Now(), to, r, 1)
 	}
 }

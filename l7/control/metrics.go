@@ -61,7 +61,8 @@ func (s *Set) WriteMetrics(w *metrics.Writer) {
 	writeSignatures(w, &t)
 	w.Counter("millrace_http_write_timeouts_total", "Connections and responses that ended because their client took nothing of what was sent.", t.WriteTimeouts)
 	if l := s.log.Load(); l != nil {
-		w.Counter("millrace_http_access_log_dropped_lines_total", "Lines of the access log that did not fit its buffer.", l.dropped())
+		w.Counter("millrace_http_access_log_dropped_lines_total", "Lines of the access log that were lost: they did not fit its buffer, or the server did not get them.", l.Dropped())
+		w.Counter("millrace_http_access_log_skipped_lines_total", "Requests without a line in the access log, as those of the sample stand for them.", logSkipped(s))
 	}
 	s.mu.Lock()
 	order, routes, guards := s.order, slices.Collect(maps.Values(s.routes)), s.guards

@@ -15,6 +15,7 @@ import (
 	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/gateway/health"
 	"github.com/millrace/millrace/gateway/resolve"
+	"github.com/millrace/millrace/l7/accesslog"
 	"github.com/millrace/millrace/l7/pool"
 	"github.com/millrace/millrace/l7/proxy"
 	"github.com/millrace/millrace/l7/quicconn"
@@ -47,9 +48,9 @@ type Set struct {
 	loops   []*loop
 	files   *transport.Descriptors // of kernel sockets, nil where a stack has them
 	checks  *health.Checker
-	wake    chan struct{}             // the checker has something
-	scripts chan scriptLine           // what scripts write for the log
-	log     atomic.Pointer[accessLog] // nil: none
+	wake    chan struct{}                 // the checker has something
+	scripts chan scriptLine               // what scripts write for the log
+	log     atomic.Pointer[accesslog.Log] // nil: none
 
 	endpoints proxy.Endpoints // of HTTP/3
 
@@ -112,6 +113,7 @@ func epollLoop(files *transport.Descriptors) (Loop, error) {
 type loop struct {
 	Loop
 	worker *proxy.Worker
+	lines  accesslog.Lines
 }
 
 // renewEvery is the interval at which files of certificates are looked at: one that was renewed is used without a reload.
@@ -199,7 +201,7 @@ func (s *Set) openLoops(cfg *config.Config) error {
 		if inspectors != nil {
 			l.worker.Inspect(inspectors[i])
 		}
-		l.worker.OnRecord(s.logger())
+		l.worker.OnRecord(logger(s, &l.lines))
 		l.worker.Share(&s.endpoints)
 		if s.opt.OnRefused != nil {
 			l.worker.OnRefused(s.opt.OnRefused())
@@ -248,7 +250,7 @@ func (s *Set) Close() error {
 	}
 	s.leaving.stop()
 	if l := s.log.Swap(nil); l != nil {
-		l.close()
+		l.Close()
 	}
 	return errors.Join(errs...)
 }

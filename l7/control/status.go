@@ -46,6 +46,7 @@ type Counts struct {
 	Streams            Streams           `json:"streams"`
 	WriteTimeouts      uint64            `json:"write_timeouts"` // connections and responses of clients that took nothing of what was sent
 	LogDropped         uint64            `json:"access_log_dropped_lines"`
+	LogSkipped         uint64            `json:"access_log_skipped_lines"` // as those of the sample stand for them
 }
 
 // Streams are the connections that were passed through.
@@ -115,7 +116,7 @@ func (s *Set) Status(named func(string) bool) Status {
 	defer s.mu.Unlock()
 	st := Status{Loops: len(s.loops), Listeners: []ListenerStatus{}, Pools: []PoolStatus{}, Counts: countsOf(&counts)}
 	if l := s.log.Load(); l != nil {
-		st.Counts.LogDropped = l.dropped()
+		st.Counts.LogDropped, st.Counts.LogSkipped = l.Dropped(), logSkipped(s)
 	}
 	for i := range s.cfg.Listeners {
 		l := &s.cfg.Listeners[i]

@@ -14,7 +14,6 @@ import (
 	"github.com/millrace/millrace/http1"
 	"github.com/millrace/millrace/http2"
 	"github.com/millrace/millrace/http3"
-	"github.com/millrace/millrace/internal/logqueue"
 	"github.com/millrace/millrace/l7/files"
 	"github.com/millrace/millrace/l7/pool"
 	"github.com/millrace/millrace/l7/proxy"
@@ -39,7 +38,7 @@ type plan struct {
 	sites      map[*config.Static]*files.Site
 
 	authorities map[string]*authority
-	log         *logqueue.File // nil is none
+	log         plannedLog
 }
 
 // openSites opens the folders of rules. Those of the plan before are closed by the collector, once no request needs them.
@@ -66,10 +65,7 @@ func openSites(cfg *config.Config) (map[*config.Static]*files.Site, error) {
 // drop gives back what a plan that is not used has opened.
 func (n *plan) drop(used map[string]*authority) error {
 	err := n.dropACME(used)
-	if n.log != nil {
-		err = errors.Join(err, n.log.Close())
-	}
-	return err
+	return errors.Join(err, n.log.target.Close())
 }
 
 // plan makes what a configuration needs, and keeps what is there. It changes nothing that is in use. The caller holds s.mu.
@@ -105,16 +101,14 @@ func (s *Set) plan(cfg *config.Config) (*plan, error) {
 	if err = s.planACME(n); err != nil {
 		return nil, errors.Join(err, n.drop(s.authorities))
 	}
+	if n.log, err = s.planLog(cfg); err != nil {
+		errs = append(errs, fmt.Errorf("access log: %w", err))
+	}
 	for i := range cfg.Listeners {
 		if err := s.planListener(n, &cfg.Listeners[i]); err != nil {
 			errs = append(errs, fmt.Errorf("listener %s: %w", cfg.Listeners[i].Name, err))
 		}
 	}
-	log, err := s.planLog(cfg)
-	if err != nil {
-		errs = append(errs, fmt.Errorf("access log: %w", err))
-	}
-	n.log = log
 	if err := errors.Join(errs...); err != nil {
 		return nil, errors.Join(err, n.drop(s.authorities))
 	}
@@ -139,7 +133,7 @@ func (s *Set) use(n *plan) error {
 		errs = append(errs, s.update(now, p, n.cfg))
 		s.followStates(&s.pools[p.cfg.Name].cfg, p)
 	}
-	s.useLog(n.cfg, n.log)
+	s.useLog(n.log)
 	staple(s, n.served)
 	s.cfg, s.tree, s.pools, s.order, s.served, s.routes, s.admissions = n.cfg, n.tree, n.pools, n.order, n.served, n.routes, n.admissions
 	s.useGuards(n)
@@ -255,6 +249,9 @@ func (s *Set) planListener(n *plan, l *config.Listener) (err error) {
 	}
 	if out.Table, err = route.New(rules); err != nil {
 		return err
+	}
+	if n.log.opt.Layout.ReadsHello() {
+		out.Table.ReadHello()
 	}
 	if l.TLS != nil {
 		t, err := s.planTLS(n, l)

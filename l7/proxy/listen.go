@@ -33,6 +33,7 @@ type clientInfo struct {
 	requests int            // so far
 
 	version  uint16            // of the TLS that ends here, 0 is none
+	cipher   uint16            // the same
 	protocol string            // of ALPN
 	peer     *x509.Certificate // that the client has shown, verified; nil if none
 
@@ -150,7 +151,7 @@ func (o *opening) Established() {
 
 // established notes what the handshake says.
 func (c *clientInfo) established(s *ctls.ConnectionState) {
-	c.version, c.protocol = s.Version, s.NegotiatedProtocol
+	c.version, c.cipher, c.protocol = s.Version, s.CipherSuite, s.NegotiatedProtocol
 	c.sni, _ = semantics.NormalizeHost(s.ServerName) // crypto/tls refuses names that end with a dot, and keeps upper case
 	if len(s.VerifiedChains) > 0 {                   // a certificate that was not verified names anyone
 		c.peer = s.PeerCertificates[0]

@@ -57,7 +57,7 @@ func (p *pass) record() {
 			b.Add(int(RouteRetries), uint64(p.attempts-1))
 		}
 	}
-	if w.onRecord != nil {
+	if w.records() {
 		p.report()
 	}
 }
@@ -69,6 +69,7 @@ func (p *pass) report() {
 	*r = Record{
 		Began: p.w.Now.Sub(p.began), Client: p.info.addr, Listener: p.info.listener.Name, Protocol: "TCP", Host: p.info.sni,
 		Error: p.failure, Attempts: p.attempts, Backend: p.backendName, BytesIn: p.client.bytes, BytesOut: p.server.bytes,
+		ServerName: p.info.sni, JA4: p.info.ja4,
 	}
 	if p.info.listener.Stream == StreamTLS {
 		r.Protocol = "TLS"

@@ -65,6 +65,7 @@ func TestPassRecords(t *testing.T) {
 			if c.want.Host == "" {
 				c.want.Host = "a.test"
 			}
+			c.want.ServerName = c.want.Host
 			c.want.Client, c.want.Listener, c.want.Protocol = client.Conn.Remote(), "stream", "TLS"
 			if len(got) == 1 && got[0].Began-c.want.Began < time.Second { // timers have ticks
 				got[0].Began = c.want.Began

@@ -1,11 +1,11 @@
 package proxy
 
 import (
-	"net/netip"
 	"sync/atomic"
 	"time"
 
 	"github.com/millrace/millrace/gpukern/sign"
+	"github.com/millrace/millrace/l7/accesslog"
 	"github.com/millrace/millrace/l7/side"
 	"github.com/millrace/millrace/metrics"
 )
@@ -131,32 +131,20 @@ func (r *Route) Counts() (sum [RouteCounts]uint64) {
 	return sum
 }
 
-// Record is a request that has ended, a connection that was passed through, or input that was refused, for an access
-// log. Its strings are valid during the call that it is given to.
-type Record struct {
-	Began      time.Duration // how long ago the header of the request had arrived: the time of a slow client before it is not the server's
-	Client     netip.AddrPort
-	Listener   string
-	Route      string // "" where none matched
-	Rule       string
-	Pool       string // "" where none was chosen
-	Backend    string // the one that answered, or the last that failed
-	Protocol   string // of the client: "HTTP/1.1", "HTTP/2", "HTTP/3"; "TCP" or "TLS" if it was passed through
-	Method     string
-	Host, Path string // the path with its query, as the client sent it; of TLS that was passed through the server name
-	Status     int
-	Error      string // of Proxy-Status (RFC 9209 2.3), where the gateway answered for a backend
-	Reason     string // of input that was refused before it was a request: a Refusal, or the error of a handshake; of a request that a Guard has refused
-	RequestID  string // where the listener has a field for it, or a variable has asked for it
-	User       string // whom credentials of the request name, where its rule asks for some
-	Cache      string // what a cache has done, where the rule has one: the name of a cache.Count
-	Attempts   int
-	BytesIn    uint64
-	BytesOut   uint64
+// Record is a request that has ended, a connection that was passed through, or input that was refused.
+type Record = accesslog.Record
+
+// OnRecord has f called on the loop for each request that ends, until SetRecording switches that off. It is set before Apply.
+func (w *Worker) OnRecord(f func(*Record)) {
+	w.onRecord = f
+	w.recording.Store(true)
 }
 
-// OnRecord has f called on the loop for each request that ends. It is set before Apply.
-func (w *Worker) OnRecord(f func(*Record)) { w.onRecord = f }
+// SetRecording switches the calls of OnRecord's function on and off: a record that nothing reads is not made. Any goroutine may call
+// it.
+func (w *Worker) SetRecording(on bool) { w.recording.Store(on) }
+
+func (w *Worker) records() bool { return w.onRecord != nil && w.recording.Load() }
 
 // record counts an exchange that has ended, and reports it. Status 0 is none: the client left before a response, and
 // nothing answered. An exchange without a rule counts for the worker alone: no route is to blame for it.
@@ -184,7 +172,7 @@ func (x *exchange) record() {
 			b.Add(int(RouteRetries), uint64(x.attempts-1))
 		}
 	}
-	if w.onRecord != nil {
+	if w.records() {
 		x.report(took)
 	}
 }
@@ -196,7 +184,11 @@ func (x *exchange) report(took time.Duration) {
 	*r = Record{
 		Began: took, Client: info.addr, Listener: info.listener.Name, Protocol: x.caps.Protocol, Method: x.request.Method,
 		Host: x.request.Authority, Path: x.request.Path, Status: x.status, Error: x.failure, Attempts: x.attempts, Backend: x.backendName,
-		BytesIn: x.up.bytes, BytesOut: x.down.bytes,
+		BytesIn: x.up.bytes, BytesOut: x.down.bytes, Fields: x.request.Fields,
+		ServerName: info.sni, JA4: info.ja4, TLSVersion: info.version, CipherSuite: info.cipher,
+	}
+	if x.attempts > 0 {
+		r.Waited, r.Answered = x.started.Sub(x.began), x.latency
 	}
 	if x.rule != nil {
 		if r.Rule = x.rule.Name; x.rule.Route != nil {

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"net/netip"
+	"sync/atomic"
 
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/l7/encode"
@@ -69,7 +70,9 @@ type Worker struct {
 	counters counters
 	latency  metrics.Histogram
 	onRecord func(*Record)
-	entry    Record // given to onRecord
+	// recording switches onRecord.
+	recording atomic.Bool
+	entry     Record // given to onRecord
 }
 
 // NewWorker returns a worker for a loop, whose tick is the worker's from then on. id numbers the workers of a proxy from 0. Apply

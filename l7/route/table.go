@@ -68,6 +68,9 @@ func New(rules []Rule) (*Table, error) {
 // ReadsHello reports whether a rule has a condition on JA4 or ALPN: otherwise these of a Request are not read.
 func (t *Table) ReadsHello() bool { return t.hello }
 
+// ReadHello has ReadsHello report true: something beside the rules has use for the ClientHello.
+func (t *Table) ReadHello() { t.hello = true }
+
 // add enters a rule for its hosts.
 func (t *Table) add(r *rule, hosts []string) {
 	if len(hosts) == 0 {
