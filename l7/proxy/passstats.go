@@ -57,7 +57,7 @@ func (p *pass) record() {
 			b.Add(int(RouteRetries), uint64(p.attempts-1))
 		}
 	}
-	if w.records() {
+	if records(w) {
 		p.report()
 	}
 }

@@ -68,7 +68,7 @@ type lineBudget struct {
 
 // recordRefused reports input to the access log that became no exchange and no stream.
 func (w *Worker) recordRefused(c *clientInfo, protocol string, status int, failure, reason string) {
-	if !w.records() {
+	if !records(w) {
 		return
 	}
 	w.entry = Record{Client: c.addr, Listener: c.listener.Name, Protocol: protocol, Status: status, Error: failure, Reason: reason}

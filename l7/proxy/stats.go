@@ -144,7 +144,7 @@ func (w *Worker) OnRecord(f func(*Record)) {
 // it.
 func (w *Worker) SetRecording(on bool) { w.recording.Store(on) }
 
-func (w *Worker) records() bool { return w.onRecord != nil && w.recording.Load() }
+func records(w *Worker) bool { return w.onRecord != nil && w.recording.Load() }
 
 // record counts an exchange that has ended, and reports it. Status 0 is none: the client left before a response, and
 // nothing answered. An exchange without a rule counts for the worker alone: no route is to blame for it.
@@ -172,7 +172,7 @@ func (x *exchange) record() {
 			b.Add(int(RouteRetries), uint64(x.attempts-1))
 		}
 	}
-	if w.records() {
+	if records(w) {
 		x.report(took)
 	}
 }
