@@ -307,6 +307,40 @@ func (l *Link) Through(p []byte) int {
 	return n
 }
 
+// SendsFiles reports whether SendFile works.
+func (l *Link) SendsFiles() bool {
+	_, can := l.Conn.(transport.FileSender)
+	return can && l.Engine == nil
+}
+
+// SendFile sends n bytes of a file after what is gathered, and returns how many were sent. With fewer and no error
+// Session.Writable follows. io.ErrUnexpectedEOF is of a file that has become shorter.
+func (l *Link) SendFile(file int, offset int64, n int) (sent int, err error) {
+	if l.Unsent() > 0 {
+		l.Touch() // an error is reported after the session's call has returned
+		if l.flushPlain() != nil {
+			return 0, nil
+		}
+	}
+	for !l.Blocked && sent < n {
+		k, err := l.Conn.(transport.FileSender).SendFile(file, offset+int64(sent), n-sent)
+		switch {
+		case err == transport.ErrAgain:
+			l.Blocked = true
+		case err != nil:
+			return sent, err
+		case k == 0:
+			return sent, io.ErrUnexpectedEOF
+		}
+		sent += k
+	}
+	l.Written += uint64(sent)
+	if l.Full = l.Blocked; l.Full && (sent > 0 || l.outputBy == clock.Never) && l.OutputTime > 0 {
+		l.Deadline(&l.outputBy, l.OutputTime)
+	}
+	return sent, nil
+}
+
 // flush sends what is gathered.
 func (l *Link) flush() {
 	switch {

@@ -77,6 +77,14 @@ type Conn interface {
 	Remote() netip.AddrPort
 }
 
+// FileSender is a Conn whose transport reads files itself.
+type FileSender interface {
+	// SendFile sends n bytes of a file from an offset, as Write does: all, or what the send buffer takes. 0 without an error is the end
+	// of the file. It holds up the loop while bytes that are not in the page
+	// cache come from the disk.
+	SendFile(file int, offset int64, n int) (int, error)
+}
+
 // Listener accepts connections on one address.
 type Listener interface {
 	// Addr is the address with the port, where Listen was given 0.
