@@ -48,7 +48,7 @@ func (a *Answer) Read(p []byte, w Wait) (n int, err error) {
 	case a.fd < 0:
 		n = copy(p, a.text[a.at:])
 	case w == Now:
-		n, err = a.readNow(p)
+		n, err = a.readNow(p, a.at)
 	default:
 		for n, err = unix.Pread(a.fd, p, a.at); err == unix.EINTR; n, err = unix.Pread(a.fd, p, a.at) {
 		}
@@ -65,11 +65,11 @@ func (a *Answer) Read(p []byte, w Wait) (n int, err error) {
 }
 
 // readNow reads what is in the page cache (preadv2(2), RWF_NOWAIT).
-func (a *Answer) readNow(p []byte) (int, error) {
+func (a *Answer) readNow(p []byte, at int64) (int, error) {
 	if a.never {
 		return 0, ErrWait
 	}
-	n, err := unix.Preadv2(a.fd, [][]byte{p}, a.at, unix.RWF_NOWAIT)
+	n, err := unix.Preadv2(a.fd, [][]byte{p}, at, unix.RWF_NOWAIT)
 	switch err {
 	case nil:
 		return n, nil

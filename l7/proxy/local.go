@@ -184,15 +184,19 @@ func (l *local) begin() {
 // send sends the next parts of the file, as far as they are there and the client takes them.
 func (l *local) send() {
 	x := l.x
-	if l.buffer == nil {
-		l.buffer = l.w.part()
-	}
 	for sent := 0; l.state == localFlows; {
 		if sent >= localTurn {
 			l.w.Run.Add(link.Later, l, &l.tasks)
 			return
 		}
-		n, err := l.answer.Read(l.buffer, files.Now)
+		if to, m := l.plainFront(); m != nil {
+			n, going := l.sendDirectly(to, m)
+			if sent += n; !going {
+				return
+			}
+			continue
+		}
+		n, err := l.answer.Read(l.part(), files.Now)
 		if err == files.ErrWait {
 			l.read()
 			return
@@ -209,8 +213,8 @@ func (l *local) send() {
 // read has a goroutine read the next part.
 func (l *local) read() {
 	l.state = localReading
-	n, err := 0, error(nil)
-	l.afterwards(func() { n, err = l.answer.Read(l.buffer, files.Later) }, func() {
+	part, n, err := l.part(), 0, error(nil)
+	l.afterwards(func() { n, err = l.answer.Read(part, files.Later) }, func() {
 		if l.x == nil { // it has ended meanwhile
 			l.free()
 			return
@@ -225,8 +229,7 @@ func (l *local) read() {
 func (l *local) got(n int, err error) bool {
 	x := l.x
 	if err != nil && err != io.EOF {
-		x.failure = "http_response_incomplete"
-		x.cut(false)
+		l.fail()
 		return false
 	}
 	passOn(x, l.buffer[:n])
@@ -235,6 +238,12 @@ func (l *local) got(n int, err error) bool {
 		return false
 	}
 	return true
+}
+
+// fail ends an answer whose file cannot be read.
+func (l *local) fail() {
+	l.x.failure = "http_response_incomplete"
+	l.x.cut(false)
 }
 
 // end ends the answer.
@@ -277,14 +286,18 @@ func (l *local) drop() {
 	}
 }
 
-// part returns a buffer for a part of a file.
-func (w *Worker) part() []byte {
-	if n := len(w.parts); n > 0 {
-		b := w.parts[n-1]
+// part returns the buffer for a part of the file.
+func (l *local) part() []byte {
+	w := l.w
+	switch n := len(w.parts); {
+	case l.buffer != nil:
+	case n > 0:
+		l.buffer = w.parts[n-1]
 		w.parts = w.parts[:n-1]
-		return b
+	default:
+		l.buffer = make([]byte, localPart)
 	}
-	return make([]byte, localPart)
+	return l.buffer
 }
 
 // Run implements link.Runnable: it reads on.

@@ -1,0 +1,55 @@
+package proxy
+
+import (
+	"github.com/millrace/millrace/http1"
+	"github.com/millrace/millrace/l7/link"
+)
+
+// sendfileLeast is the content for which the kernel sends a file itself. Below, the calls that look whether the file is in the page
+// cache cost more than the copies they save.
+const sendfileLeast = 64 << 10
+
+// plainFront returns the connection to which the kernel can send the file itself: HTTP/1.1 without TLS, and content with a length,
+// which has no framing (RFC 9112 6.2). Otherwise the machine is nil.
+func (l *local) plainFront() (*link.Link, *http1.Machine) {
+	x := l.x
+	if fd, _ := l.answer.File(); fd < 0 || l.answer.Left() < sendfileLeast || x.caps.Direct == nil || x.encoder != nil {
+		return nil, nil
+	}
+	to, m := x.caps.Direct.Plain()
+	if m.Sending() != http1.Length || !to.SendsFiles() {
+		return nil, nil
+	}
+	return to, m
+}
+
+// sendDirectly has the kernel send the next part of the file to a connection, and returns how many bytes it has sent. What is
+// not in the page cache is left to read.
+func (l *local) sendDirectly(to *link.Link, m *http1.Machine) (sent int, going bool) {
+	x := l.x
+	n := l.answer.Cached(localTurn)
+	if n == 0 {
+		l.read()
+		return 0, false
+	}
+	fd, at := l.answer.File()
+	sent, err := to.SendFile(fd, at, n)
+	l.answer.Advance(sent)
+	to.Out, _ = m.AppendDataHeader(to.Out, sent) // counts them
+	if sent > 0 {
+		x.down.bytes += uint64(sent)
+		x.progress = x.w.Now
+	}
+	switch {
+	case err != nil:
+		l.fail()
+	case l.answer.Left() == 0:
+		l.end()
+	case sent < n: // Writable follows
+		x.down.paused, l.state = true, localHeld
+		x.deadline()
+	default:
+		return sent, true
+	}
+	return sent, false
+}
