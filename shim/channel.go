@@ -271,6 +271,8 @@ func (c *channel) onSocket(q *request, r *reply, p int) error {
 		err = k.addHeaders()
 	case opErrors:
 		err = k.nextError(int(q.arg), r)
+	case opMore:
+		err = k.more(int(q.arg))
 	case opPending:
 		err = k.pending(int(q.arg), r)
 	case opMove:

@@ -222,6 +222,23 @@ func (c *Client) AddHeaders(tid, fd int) error {
 	return err
 }
 
+// More announces a datagram of n bytes that may join others (MSG_MORE, UDP_CORK). piece is that others follow it, and addressed that the call
+// has an address. EMSGSIZE is that it is too long with those that wait, which are lost, and EDESTADDRREQ that it has no destination.
+func (c *Client) More(tid, fd, n int, piece, addressed bool) error {
+	arg := min(n, moreSize)
+	if piece {
+		arg |= morePiece
+	}
+	if !addressed {
+		arg |= moreNameless
+	}
+	_, err := c.ask(&request{op: opMore, arg: int32(arg)}, tid, fd)
+	return err
+}
+
+// NoMore takes back that a piece was announced: it could not be sent.
+func (c *Client) NoMore(tid, fd int) { _, _ = c.ask(&request{op: opMore, arg: moreFailed}, tid, fd) }
+
 // QueuedError is an entry of the queue of errors of a UDP socket.
 type QueuedError struct {
 	From netip.Addr     // who has reported it

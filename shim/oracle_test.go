@@ -159,6 +159,33 @@ func TestCorners(t *testing.T) {
 	}
 }
 
+// TestDatagramsOfSeveralCalls: MSG_MORE and UDP_CORK make one datagram, as on the kernel's stack.
+func TestDatagramsOfSeveralCalls(t *testing.T) {
+	_, lib := compileClient(t)
+	compileOracle(t, "corks")
+	for _, part := range []string{"connected", "unconnected", "option", "shared"} {
+		t.Run(part, func(t *testing.T) {
+			b := newBed(t, nil)
+			want := oracle(t, "corks", part)
+			got := oracle(t, "corks", part, "LD_PRELOAD="+lib, "MILLRACE_SHIM="+b.cfg.Path)
+			if !slices.Equal(got, want) {
+				t.Errorf("%s\non the kernel's stack:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+			}
+		})
+	}
+}
+
+// TestBytesThatWaitAreSentBeforeConnect: they are for the peer of before.
+func TestBytesThatWaitAreSentBeforeConnect(t *testing.T) {
+	_, lib := compileClient(t)
+	compileOracle(t, "corks")
+	b := newBed(t, nil)
+	got := strings.Join(oracle(t, "corks", "moved", "LD_PRELOAD="+lib, "MILLRACE_SHIM="+b.cfg.Path), "\n")
+	if want := "connect: 0\npiece: 5\nelsewhere: 0\nnew: 3\n  has come: 5 piece\nother\n  has come: 3 new"; got != want {
+		t.Errorf("%s\nwant\n%s", got, want)
+	}
+}
+
 // TestControlMessagesAsOnTheKernel: control messages of connected sockets too, UDP_SEGMENT, SO_TIMESTAMPING and the queue of errors give what
 // they give on the kernel's stack.
 func TestControlMessagesAsOnTheKernel(t *testing.T) {

@@ -22,6 +22,7 @@ const (
 	formErrors    = 2          // notices of errors may come between datagrams
 	formQueue     = 4          // it has a queue of errors
 	formHeaded    = 8          // a supervisor's program: datagrams come with headers
+	formJoins     = 32         // datagrams may join others (see cork)
 	formControl   = 16         // a supervisor's program asks for control messages
 )
 
@@ -37,6 +38,9 @@ func (k *sock) headed(connected bool) bool {
 // setForm tells the library, or a supervisor, about the form of the program's end. mu is held.
 func (k *sock) setForm(p int, plain, connected bool) error {
 	form := formValue
+	if k.joins {
+		form |= formJoins
+	}
 	if k.byCall {
 		if !plain {
 			form |= formHeaded

@@ -55,7 +55,7 @@ var packetOptions = map[optionName]optionSpec{
 	nameU(unix.UDP_GRO):         kept(0, minInt32, maxInt32), // datagrams are never merged
 	nameU(udpNoCheck6TX):        udpBool(func(o *socket.UDPOptions) *bool { return &o.NoChecksum }),
 	nameU(udpNoCheck6RX):        udpBool(func(o *socket.UDPOptions) *bool { return &o.NoChecksum }),
-	nameU(unix.UDP_CORK):        kept(0, minInt32, maxInt32),
+	nameU(unix.UDP_CORK):        corked(keptFlag(0)),
 	nameS(unix.SO_BINDTODEVICE): {set: bindToDevice, get: boundDevice},
 }
 

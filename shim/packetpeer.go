@@ -28,7 +28,7 @@ func (k *sock) connectPackets(q *request, r *reply, p int) error {
 	if u == nil {
 		return syscall.ENETDOWN // the program has closed it meanwhile
 	}
-	u.flush(func() {}) // to the peer of before
+	u.onHome(u.push) // to the peer of before
 	if err := u.conn.Connect(to); err != nil {
 		return bare(err)
 	}
@@ -61,6 +61,7 @@ func (u *packets) convert(p int, to netip.AddrPort) error {
 	was := u.plain.Swap(plain)
 	u.peer = to
 	u.peered.Store(connected)
+	u.cork.reform(u.headSize())
 	k.local, k.remote = k.shown(local), netip.AddrPort{}
 	if connected {
 		k.remote = k.shown(to)
@@ -128,7 +129,11 @@ func (k *sock) disconnect(r *reply, p int) error {
 	if err := u.conn.Connect(netip.AddrPort{}); err != nil {
 		return bare(err)
 	}
-	err := u.convert(p, netip.AddrPort{})
+	err := error(nil)
+	u.onHome(func(in socket.LoopStack) {
+		u.push(in)
+		err = u.convert(p, netip.AddrPort{})
+	})
 	if err == nil && k.chosen.Port() == 0 {
 		err = u.leave()
 	}

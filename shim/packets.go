@@ -39,6 +39,9 @@ type packets struct {
 	held   [][]byte // datagrams of the program for which the device had no space, with their headers
 	hangup bool
 	list   [packetBatch][]byte
+	cork   cork
+
+	draining bool // all that is written is read, whatever space the device has
 
 	queues []packetQueue // of each loop, which has it
 }
@@ -100,6 +103,7 @@ func (k *sock) open(conn *socket.UDPConn) error {
 	u := &packets{k: k, conn: conn, home: int(k.cookie % uint64(st.LoopCount())), queues: make([]packetQueue, st.LoopCount())}
 	u.want.Store(uint32(k.options.want))
 	u.segments.Store(uint32(k.options.kept[nameU(unix.UDP_SEGMENT)]))
+	u.cork.on = k.options.kept[nameU(unix.UDP_CORK)] != 0
 	u.reports.Store(k.queues())
 	u.stamps.set(k.stampFlags(), true)
 	u.plain.Store(!k.headed(false))
@@ -152,7 +156,7 @@ func (u *packets) file(in socket.LoopStack, ev stack.FileEvents) {
 // toStack sends what the program has written.
 func (u *packets) toStack(in socket.LoopStack) {
 	shard, ok := in.OfUDP(u.conn)
-	if !ok || len(u.held) > 0 && !u.sendHeld(shard) {
+	if !ok || len(u.held) > 0 && !u.sendHeld(shard) && !u.draining {
 		return
 	}
 	b := u.k.s.batchOf(in.Index())
@@ -176,7 +180,7 @@ func (u *packets) toStack(in socket.LoopStack) {
 		for i := range n {
 			u.list[i] = b.datagram(i)
 		}
-		if !u.send(shard, u.list[:n]) {
+		if !u.send(shard, u.join(u.list[:n])) && !u.draining {
 			return
 		}
 	}
@@ -202,10 +206,11 @@ func (u *packets) written(b *batch, n int) int {
 
 // send sends datagrams with their headers. False: the device has no space; what is left is held until Writable.
 func (u *packets) send(shard socket.LoopUDPConn, all [][]byte) bool {
-	plain := u.plain.Load()
-	if u.k.byCall {
-		plain = u.peered.Load()
+	if len(u.held) > 0 { // behind these
+		u.hold(all)
+		return false
 	}
+	plain := u.headSize() == 0
 	for i, b := range all {
 		var m [1]socket.Message
 		var part [1][]byte
@@ -228,9 +233,7 @@ func (u *packets) send(shard socket.LoopUDPConn, all [][]byte) bool {
 		case err != nil:
 			u.k.s.stats.datagramsDropped.Add(1)
 		case n == 0:
-			for _, b := range all[i:] {
-				u.held = append(u.held, bytes.Clone(b))
-			}
+			u.hold(all[i:])
 			return false
 		default:
 			u.k.s.stats.datagramsOut.Add(1)
@@ -238,6 +241,12 @@ func (u *packets) send(shard socket.LoopUDPConn, all [][]byte) bool {
 		}
 	}
 	return true
+}
+
+func (u *packets) hold(all [][]byte) {
+	for _, b := range all {
+		u.held = append(u.held, bytes.Clone(b))
+	}
 }
 
 // parse reads the header of a datagram. False is that it has none that can be sent.

@@ -55,6 +55,7 @@ func ReadMark(fd int) Mark {
 type Form struct {
 	Headed  bool // each has a Header
 	Control bool // the program asks for control messages, which a Header has
+	Joins   bool // what is sent may join others: More comes before
 }
 
 // ReadForm returns the form of a socket of datagrams.
@@ -63,7 +64,7 @@ func ReadForm(fd int) Form {
 	if err != nil || v&formMask != formValue {
 		return Form{}
 	}
-	return Form{Headed: v&formHeaded != 0, Control: v&formControl != 0}
+	return Form{Headed: v&formHeaded != 0, Control: v&formControl != 0, Joins: v&formJoins != 0}
 }
 
 // NewSocket returns the descriptor that stands for a socket of the stack: the program's socket(2). flags are

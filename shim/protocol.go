@@ -52,7 +52,19 @@ const (
 	opHeaders
 	opErrors
 	opPending
+	opMore
 )
+
+// Bits of MORE's arg, behind the size of the datagram.
+const (
+	moreSize     = 0xffff
+	morePiece    = 0x10000
+	moreNameless = 0x20000
+	moreFailed   = 0x40000
+)
+
+// maxDatagram bounds the bytes of a program in one datagram (RFC 768, over IPv4).
+const maxDatagram = 65507
 
 // Sizes of protocol.h, in bytes. TestLayout compares them, and the offsets below, with what a C compiler says.
 const (
@@ -143,7 +155,7 @@ func decodeRequest(b []byte) (r request, err error) {
 		process: order.Uint32(b[requestProcessAt:]),
 	}
 	n := order.Uint32(b[44:])
-	if v := order.Uint16(b[2:]); v != Version || r.op < opHello || r.op > opPending || n > maxRequestValue {
+	if v := order.Uint16(b[2:]); v != Version || r.op < opHello || r.op > opMore || n > maxRequestValue {
 		return r, fmt.Errorf("%w: version %d, operation %d, %d bytes of value", errProtocol, v, r.op, n)
 	}
 	r.value = b[requestValueAt : requestValueAt+int(n)]

@@ -31,6 +31,7 @@ type sock struct {
 	cookie uint64 // of the program's end
 	stream bool   // TCP; otherwise UDP
 	v6     bool
+	joins  bool // datagrams may join others: the form of the program's end has it. The holder of ops has it
 	byCall bool // of a supervisor's program, whose read(2) and write(2) the supervisor does not see
 
 	needsHeaders [2]bool // UDP: calls need what only headers have, while the socket is not connected and while it is; see headed

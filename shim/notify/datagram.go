@@ -29,29 +29,31 @@ func (c *call) sendto() outcome {
 	if uint32(c.args[5]) == sockaddrNetlink { // no socket of the stack takes that length
 		return c.sendNetlink()
 	}
-	m := single(c.args[1], c.args[2], c.args[4], int(int32(uint32(c.args[5]))))
-	return c.sends(3, func(own *call, fd int, of shim.Mark) outcome { return own.sendOne(fd, of, &m) })
+	m, more := single(c.args[1], c.args[2], c.args[4], int(int32(uint32(c.args[5])))), c.args[3]&unix.MSG_MORE != 0
+	return c.sends(3, func(own *call, fd int, of shim.Mark) outcome { return transmission{own, more}.send(fd, of, &m) })
 }
 
 func (c *call) sendmsg() outcome {
+	more := c.args[2]&unix.MSG_MORE != 0
 	return c.sends(2, func(own *call, fd int, of shim.Mark) outcome {
 		m, err := own.readMessage(own.args[1])
 		if err != nil {
 			return failed(err)
 		}
-		return own.sendOne(fd, of, &m)
+		return transmission{own, more}.send(fd, of, &m)
 	})
 }
 
 // sendmmsg sends until a datagram fails. Only the first one makes it wait.
 func (c *call) sendmmsg() outcome {
+	more := c.args[3]&unix.MSG_MORE != 0
 	return c.sends(3, func(own *call, fd int, of shim.Mark) outcome {
 		return own.each(func(at uint64) outcome {
 			m, err := own.readMessage(at)
 			if err != nil {
 				return failed(err)
 			}
-			return own.sendOne(fd, of, &m)
+			return transmission{own, more}.send(fd, of, &m)
 		})
 	})
 }
@@ -105,74 +107,6 @@ func (c *call) sends(flags int, send func(own *call, fd int, of shim.Mark) outco
 			}
 		}
 	})
-}
-
-// sendOne sends a datagram with its header, and does not wait. That of a connected socket is the kernel's.
-func (c *call) sendOne(fd int, of shim.Mark, m *message) outcome {
-	var h shim.Header
-	switch {
-	case of.Connected && m.name == 0:
-		if c.notification.call == unix.SYS_SENDMMSG {
-			return c.sendPlain(fd, m)
-		}
-		return kernels
-	case of.Connected:
-		return failed(syscall.EISCONN)
-	case m.name == 0:
-		return failed(syscall.EDESTADDRREQ)
-	case m.nameSize < 0 || m.nameSize > maxSockaddr:
-		return failed(syscall.EINVAL)
-	case m.size() > maxDatagram:
-		return failed(syscall.EMSGSIZE)
-	}
-	b := make([]byte, m.nameSize)
-	err := c.read(m.name, b)
-	if err == nil {
-		f, _ := family(b)
-		h.Remote, _, err = decodeAddress(b, of.V6 && f != unix.AF_INET)
-	}
-	if err == nil && h.Remote.Port() == 0 {
-		err = syscall.EINVAL
-	}
-	if err == nil && m.controlMax > 0 {
-		oob := make([]byte, m.controlMax)
-		if err = c.read(m.control, oob); err == nil {
-			err = h.SetControl(oob)
-		}
-	}
-	all := make([]byte, shim.HeaderSize+m.size())
-	if err == nil {
-		h.Encode(all)
-		err = c.gather(m, all[shim.HeaderSize:])
-	}
-	if err == nil {
-		err = unix.Send(fd, all, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
-	}
-	if err != nil {
-		return failed(c.sendError(err))
-	}
-	return outcome{val: int64(len(all) - shim.HeaderSize)}
-}
-
-// sendPlain sends a datagram of a connected socket.
-func (c *call) sendPlain(fd int, m *message) outcome {
-	b := make([]byte, m.size())
-	err := c.gather(m, b)
-	if err == nil {
-		err = unix.Send(fd, b, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
-	}
-	if err != nil {
-		return failed(c.sendError(err))
-	}
-	return outcome{val: int64(len(b))}
-}
-
-// sendError is the error for the program: UDP knows no end.
-func (c *call) sendError(err error) error {
-	if err == syscall.EPIPE || err == syscall.ECONNRESET || err == syscall.ENOTCONN {
-		return syscall.ENETDOWN
-	}
-	return err
 }
 
 // recvfrom is recvfrom(2) with a place for an address.

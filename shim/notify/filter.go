@@ -84,6 +84,10 @@ func filter() []bpf.Instruction {
 	queue := []bpf.Instruction{
 		bpf.LoadAbsolute{Off: dataArg(3), Size: 4}, bpf.JumpIf{Cond: bpf.JumpBitsNotSet, Val: unix.MSG_ERRQUEUE, SkipTrue: 1}, toSupervisor,
 	}
+	// A datagram with MSG_MORE joins others, which AF_UNIX does not know. Streams have the flag, too: the Supervisor passes them on.
+	more := []bpf.Instruction{
+		bpf.LoadAbsolute{Off: dataArg(3), Size: 4}, bpf.JumpIf{Cond: bpf.JumpBitsNotSet, Val: unix.MSG_MORE, SkipTrue: 1}, toSupervisor,
+	}
 	addressed := join(
 		[]bpf.Instruction{bpf.LoadAbsolute{Off: dataArg(4), Size: 4}, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: 0, SkipTrue: 3}},
 		[]bpf.Instruction{bpf.LoadAbsolute{Off: dataArg(4) + 4, Size: 4}, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: 0, SkipTrue: 1}},
@@ -99,7 +103,7 @@ func filter() []bpf.Instruction {
 		only(always, toSupervisor),
 		only([]uint32{unix.SYS_SETSOCKOPT, unix.SYS_GETSOCKOPT}, option...),
 		only([]uint32{unix.SYS_RECVFROM}, append(queue, addressed...)...),
-		only([]uint32{unix.SYS_SENDTO}, addressed...),
+		only([]uint32{unix.SYS_SENDTO}, append(more, addressed...)...),
 		only([]uint32{unix.SYS_IO_URING_SETUP}, fails(unix.ENOSYS)), // its sockets would be the kernel's
 		[]bpf.Instruction{toKernel},
 	)

@@ -1,6 +1,7 @@
 package notify
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -8,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -113,6 +115,30 @@ func TestCallsAreAsOnTheKernel(t *testing.T) {
 		}
 	}
 	b.idle()
+}
+
+// TestDatagramsOfSeveralCalls: MSG_MORE and UDP_CORK make one datagram, as on the kernel's stack.
+func TestDatagramsOfSeveralCalls(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "corks")
+	if out, err := exec.Command("cc", "-std=c11", "-static", "-o", path, "../testdata/corks.c").CombinedOutput(); err != nil {
+		t.Skipf("cc -static: %v: %s", err, out)
+	}
+	for _, part := range []string{"connected", "unconnected", "option", "shared"} {
+		t.Run(part, func(t *testing.T) {
+			want, err := exec.Command(path, part).Output()
+			if err != nil {
+				t.Fatal(err)
+			}
+			b := newBed(t)
+			if part == "option" { // a call without the flag is not seen: SO_ERROR has it
+				want = bytes.Replace(want, []byte("too long: -1 EMSGSIZE"), []byte("too long: 60000"), 1)
+			}
+			if got := b.run("", path, part); got != string(want) {
+				t.Errorf("%s\non the kernel's stack:\n%s", got, want)
+			}
+			b.idle()
+		})
+	}
 }
 
 // TestWriteToNobody: write(2) of a UDP socket that is not connected leaves EDESTADDRREQ in SO_ERROR, and nothing is sent.

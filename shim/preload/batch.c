@@ -48,8 +48,8 @@ static int send_batch(int fd, enum kind kind, struct mmsghdr *m, unsigned n, int
 	return done < 0 ? (int)sent(-1) : done;
 }
 
-/* send_stream sends the messages of a stream one by one: sendmsg takes from them what TCP does not look at. */
-static int send_stream(int fd, struct mmsghdr *m, unsigned n, int flags)
+/* send_each sends messages one by one: of a stream, sendmsg takes from them what TCP does not look at, and datagrams may join others. */
+static int send_each(int fd, struct mmsghdr *m, unsigned n, int flags)
 {
 	for (unsigned i = 0; i < n; i++) {
 		ssize_t put = sendmsg(fd, &m[i].msg_hdr, flags);
@@ -71,8 +71,8 @@ INTERPOSED int sendmmsg(int fd, struct mmsghdr *m, unsigned n, int flags)
 	struct mark mark = data_mark(fd, (flags & MSG_OOB) != 0);
 	if (!may_send(&mark, &flags))
 		return -1;
-	if (mark.kind == STREAM)
-		return send_stream(fd, m, n, flags);
+	if (mark.kind == STREAM || (mark.kind != NOT_OURS && may_join(fd, flags)))
+		return send_each(fd, m, n, flags);
 	if (mark.kind != DATAGRAM && mark.kind != DATAGRAM_CONNECTED)
 		return (int)KERNEL(sendmmsg, fd, m, n, flags);
 	unsigned total = 0;

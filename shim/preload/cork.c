@@ -1,116 +1,53 @@
 /*
- * cork.c - MSG_MORE of datagrams: the bytes of several calls are one datagram, which the first call without the flag sends (udp(7)).
- * They wait in the process, so that one that another process goes on with is lost.
+ * cork.c - UDP_CORK and MSG_MORE: the bytes of several calls are one datagram (udp(7)). The node joins them, because calls of other processes
+ * and write(2) count, too. A call that may join others asks it first, so that errors are those of the call.
  */
 
 #include "datagram.h"
 
 #include <stdatomic.h>
-#include <stdlib.h>
 
-#define CORKED 16 /* sockets with bytes that wait */
-#define MOST 65507
+/* The process has used one of both: other processes do not look at the form of a socket for it. */
+static _Atomic bool used;
 
-struct cork {
-	uint64_t cookie; /* of the socket; 0 is free */
-	size_t n;
-	socklen_t name_len;
-	struct sockaddr_storage name; /* of the first call */
-	char *data;                   /* MOST bytes */
-};
-
-static struct cork corks[CORKED];
-static _Atomic int used; /* of corks */
-static atomic_flag busy = ATOMIC_FLAG_INIT;
-
-static void enter(void)
+void cork_used(void)
 {
-	while (atomic_flag_test_and_set_explicit(&busy, memory_order_acquire))
-		KERNEL(sched_yield, 0);
+	atomic_store_explicit(&used, true, memory_order_relaxed);
 }
 
-static void leave(void)
+bool may_join(int fd, int flags)
 {
-	atomic_flag_clear_explicit(&busy, memory_order_release);
+	if ((flags & MSG_MORE) != 0)
+		cork_used();
+	return atomic_load_explicit(&used, memory_order_relaxed) && ((flags & MSG_MORE) != 0 || (form_of(fd) & SHIM_FORM_JOINS) != 0);
 }
 
-/* find returns the bytes of a socket, or a free place where it has none and make asks for one; NULL is that there is none. */
-static struct cork *find(uint64_t cookie, bool make)
+static bool announce(int fd, int arg)
 {
-	struct cork *place = NULL;
-	for (int i = 0; i < CORKED; i++) {
-		if (corks[i].cookie == cookie)
-			return &corks[i];
-		if (corks[i].cookie == 0 && place == NULL)
-			place = &corks[i];
-	}
-	if (!make || place == NULL || (place->data == NULL && (place->data = malloc(MOST)) == NULL))
-		return NULL;
-	place->cookie = cookie;
-	place->n = place->name_len = 0;
-	atomic_fetch_add(&used, 1);
-	return place;
+	struct shim_request q = {.op = SHIM_MORE, .arg = arg};
+	struct shim_reply reply;
+	return ask(&q, fd, &reply) == 0;
 }
 
-static void empty(struct cork *c)
+ssize_t join_datagram(int fd, struct mark *mark, const struct msghdr *m, int flags)
 {
-	c->cookie = 0;
-	atomic_fetch_sub(&used, 1);
-}
-
-/* append adds the parts of a message. It returns their size, or -1 with EMSGSIZE, which drops all as Linux does. */
-static ssize_t append(struct cork *c, const struct msghdr *m)
-{
-	size_t before = c->n;
-	if (before == 0 && m->msg_name != NULL && m->msg_namelen <= sizeof c->name) {
-		memcpy(&c->name, m->msg_name, m->msg_namelen);
-		c->name_len = m->msg_namelen;
+	size_t n = 0;
+	if (too_long(m->msg_iov, m->msg_iovlen)) {
+		errno = EMSGSIZE;
+		return -1;
 	}
-	for (size_t i = 0; i < m->msg_iovlen; i++) {
-		if (m->msg_iov[i].iov_len > MOST - c->n) {
-			empty(c);
-			errno = EMSGSIZE;
-			return -1;
-		}
-		memcpy(c->data + c->n, m->msg_iov[i].iov_base, m->msg_iov[i].iov_len);
-		c->n += m->msg_iov[i].iov_len;
+	if (mark->kind == DATAGRAM_CONNECTED && (m->msg_name != NULL || has_control(m)) && !with_headers(fd, mark))
+		return -1;
+	for (size_t i = 0; i < m->msg_iovlen; i++)
+		n += m->msg_iov[i].iov_len;
+	bool piece = (flags & MSG_MORE) != 0;
+	if (!announce(fd, (int)n | (piece ? SHIM_MORE_PIECE : 0) | (m->msg_name == NULL ? SHIM_MORE_NAMELESS : 0)))
+		return -1;
+	ssize_t result = send_datagram(fd, mark, m, flags & ~MSG_MORE);
+	if (result < 0 && piece) {
+		int saved = errno;
+		announce(fd, SHIM_MORE_FAILED);
+		errno = saved;
 	}
-	return (ssize_t)(c->n - before);
-}
-
-bool corked_send(int fd, const struct msghdr *m, int flags, ssize_t *result)
-{
-	bool more = (flags & MSG_MORE) != 0;
-	if (!more && atomic_load_explicit(&used, memory_order_relaxed) == 0)
-		return false;
-	uint64_t cookie = cookie_of(fd);
-	if (cookie == 0)
-		return false;
-	enter();
-	struct cork *c = find(cookie, more);
-	if (c == NULL) {
-		leave();
-		return false;
-	}
-	*result = append(c, m);
-	if (*result < 0 || more) {
-		leave();
-		return true;
-	}
-	struct cork whole = *c;
-	c->data = NULL;
-	empty(c);
-	leave();
-	struct iovec part = {whole.data, whole.n};
-	struct msghdr all = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = m->msg_control, .msg_controllen = m->msg_controllen};
-	if (whole.name_len != 0) {
-		all.msg_name = &whole.name;
-		all.msg_namelen = whole.name_len;
-	}
-	if (sendmsg(fd, &all, flags) < 0)
-		*result = -1;
-	int saved = errno;
-	free(whole.data);
-	errno = saved;
-	return true;
+	return result;
 }

@@ -69,11 +69,12 @@ int outgoing(int fd, const struct msghdr *m, struct framed *f, struct msghdr *to
 	int cause = frame(f, m->msg_iov, m->msg_iovlen);
 	int form = form_of(fd);
 	bool to_peer = m->msg_name == NULL && (form & SHIM_FORM_CONNECTED) != 0;
+	bool joins = m->msg_name == NULL && (form & SHIM_FORM_JOINS) != 0; /* the node has permitted it */
 	if (cause == 0 && too_long(m->msg_iov, m->msg_iovlen))
 		cause = EMSGSIZE;
-	if (cause == 0 && !to_peer)
+	if (cause == 0 && !to_peer && !joins)
 		cause = m->msg_name == NULL ? EDESTADDRREQ : decode_address(m->msg_name, m->msg_namelen, &f->header.remote);
-	if (cause == 0 && !to_peer && f->header.remote.port == 0)
+	if (cause == 0 && !to_peer && !joins && f->header.remote.port == 0)
 		cause = EINVAL;
 	if (cause == 0 && (to_peer || (form & SHIM_FORM_QUEUE) != 0) && failed_before(fd))
 		cause = errno;
@@ -168,31 +169,30 @@ INTERPOSED ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
 		return put;
 	if (!may_send(&mark, &flags))
 		return -1;
-	if ((mark.kind == DATAGRAM || mark.kind == DATAGRAM_CONNECTED) && corked_send(fd, m, flags, &put))
-		return put;
-	if (mark.kind == DATAGRAM_CONNECTED && (m->msg_name != NULL || has_control(m)) && !with_headers(fd, &mark))
+	if (mark.kind == NOT_OURS)
+		return KERNEL(sendmsg, fd, m, flags);
+	if (mark.kind == STREAM) { /* as TCP does */
+		struct msghdr plain = {.msg_iov = m->msg_iov, .msg_iovlen = m->msg_iovlen}; /* descriptors and credentials are of AF_UNIX */
+		return to_stream(fd, KERNEL(sendmsg, fd, &plain, flags | MSG_NOSIGNAL), flags);
+	}
+	if (may_join(fd, flags))
+		return join_datagram(fd, &mark, m, flags);
+	return send_datagram(fd, &mark, m, flags);
+}
+
+ssize_t send_datagram(int fd, struct mark *mark, const struct msghdr *m, int flags)
+{
+	if (mark->kind == DATAGRAM_CONNECTED && (m->msg_name != NULL || has_control(m)) && !with_headers(fd, mark))
 		return -1;
-	if (mark.kind != DATAGRAM) {
-		struct msghdr plain = *m;
-		if (mark.kind == STREAM) { /* as TCP does */
-			plain.msg_name = NULL;
-			plain.msg_namelen = 0;
-			plain.msg_control = NULL; /* descriptors and credentials are of AF_UNIX */
-			plain.msg_controllen = 0;
-			return to_stream(fd, KERNEL(sendmsg, fd, &plain, flags | MSG_NOSIGNAL), flags);
+	if (mark->kind == DATAGRAM_CONNECTED) {
+		struct msghdr plain = {.msg_iov = m->msg_iov, .msg_iovlen = m->msg_iovlen};
+		if (too_long(m->msg_iov, m->msg_iovlen)) {
+			errno = EMSGSIZE;
+			return -1;
 		}
-		if (mark.kind == DATAGRAM_CONNECTED) {
-			if (too_long(m->msg_iov, m->msg_iovlen)) {
-				errno = EMSGSIZE;
-				return -1;
-			}
-			if (failed_before(fd))
-				return -1;
-			plain.msg_control = NULL;
-			plain.msg_controllen = 0;
-			flags |= MSG_NOSIGNAL;
-		}
-		return KERNEL(sendmsg, fd, &plain, flags);
+		if (failed_before(fd))
+			return -1;
+		return KERNEL(sendmsg, fd, &plain, flags | MSG_NOSIGNAL);
 	}
 	struct framed f;
 	struct msghdr to;
@@ -218,10 +218,9 @@ INTERPOSED ssize_t sendto(int fd, const void *data, size_t n, int flags, const s
 		return -1;
 	if (mark.kind == STREAM) /* without the address, as TCP does */
 		return to_stream(fd, KERNEL(sendto, fd, data, n, flags | MSG_NOSIGNAL, NULL, 0), flags);
-	if (mark.kind == DATAGRAM_CONNECTED) {
+	if (mark.kind == DATAGRAM_CONNECTED && may_join(fd, flags)) {
 		struct msghdr one = {.msg_name = (void *)to, .msg_namelen = len, .msg_iov = &stream, .msg_iovlen = 1};
-		if (corked_send(fd, &one, flags, &put))
-			return put;
+		return join_datagram(fd, &mark, &one, flags);
 	}
 	if (mark.kind == DATAGRAM_CONNECTED && n > MAX_DATAGRAM) {
 		errno = EMSGSIZE;

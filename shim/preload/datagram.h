@@ -64,11 +64,16 @@ int form_of(int fd);
 bool has_control(const struct msghdr *from);
 bool with_headers(int fd, struct mark *m);
 
+/* send_datagram sends a datagram as it is, and nothing of it joins others by the caller's doing. */
+ssize_t send_datagram(int fd, struct mark *mark, const struct msghdr *m, int flags);
+
 /*
- * corked_send keeps the bytes of a call with MSG_MORE, or sends those that wait with its own. False is that there are none, and that the
- * caller sends.
+ * Datagrams of several calls (cork.c). may_join reports whether one joins others, or may: join_datagram sends it then. cork_used is that the
+ * program sets UDP_CORK.
  */
-bool corked_send(int fd, const struct msghdr *m, int flags, ssize_t *result);
+bool may_join(int fd, int flags);
+ssize_t join_datagram(int fd, struct mark *mark, const struct msghdr *m, int flags);
+void cork_used(void);
 
 /* sent is the result for the program of n bytes sent with a header. UDP raises no SIGPIPE and knows no EPIPE. */
 ssize_t sent(long n);

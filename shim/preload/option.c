@@ -5,6 +5,7 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <netinet/udp.h>
 #include <stdatomic.h>
 
 /* kept_by_kernel names the options that have their effect on the AF_UNIX socket itself. */
@@ -76,6 +77,8 @@ INTERPOSED int setsockopt(int fd, int level, int name, const void *value, sockle
 	}
 	if (len != 0)
 		memcpy(q.value, value, len);
+	if (level == IPPROTO_UDP && name == UDP_CORK)
+		cork_used();
 	int result = m.kind == STREAM && !m.connected && keep_early(fd, level, name, value, len) ? 0 : ask(&q, fd, &reply);
 	if (result == 0 && !m.connected)
 		remember_option(fd, level, name, value, len);

@@ -49,6 +49,8 @@ enum {
 	SHIM_PENDING = 14, /* The error of a socket of datagrams. arg: notices taken, and bits. Reply: value is struct shim_pending */
 	SHIM_ERRORS = 13, /* arg: notices taken. The oldest entry of a socket's queue of errors, or EAGAIN. Reply: local is who has reported it, remote where the
 	                     datagram was to go, and value struct shim_error with what is known of the datagram behind it */
+	SHIM_MORE = 15, /* A datagram comes that may join others (UDP_CORK, MSG_MORE). arg: its size and bits. EMSGSIZE: too long with those that wait,
+	                   which are dropped */
 	SHIM_RENEW = 11, /* The socket takes the place of one whose connection has failed or was ended: value is the cookie of that, arg bits */
 };
 
@@ -60,6 +62,15 @@ enum {
 #define SHIM_NOTICES 0xff
 #define SHIM_TAKE 0x100
 #define SHIM_HOLD 0x200
+
+/*
+ * MORE's arg: a piece is followed by others (MSG_MORE), and one that is none ends what waits, but for UDP_CORK. NAMELESS is without an
+ * address: EDESTADDRREQ where nothing waits and the socket is not connected. FAILED is that the announced piece does not come.
+ */
+#define SHIM_MORE_SIZE 0xffff
+#define SHIM_MORE_PIECE 0x10000
+#define SHIM_MORE_NAMELESS 0x20000
+#define SHIM_MORE_FAILED 0x40000
 
 /* A bit of BIND's arg: value of the reply is a permit, with which processes of the same user bind that address and port again, after they
    have given up the right to, and with another node: value of their BIND. */
@@ -172,6 +183,7 @@ enum {
 	SHIM_FORM_CONNECTED = 1,
 	SHIM_FORM_ERRORS = 2, /* notices of errors may come between datagrams */
 	SHIM_FORM_QUEUE = 4,  /* it has a queue of errors */
+	SHIM_FORM_JOINS = 32, /* datagrams may join others: MORE comes before each */
 };
 
 /* What stands of errors: SO_ERROR, and whether that, or an entry of the queue, is left. */
