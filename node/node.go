@@ -24,6 +24,7 @@ import (
 	"net/http"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -119,6 +120,7 @@ type Node struct {
 	namespace *os.File                                   // the network namespace of the devices; nil is the process's
 	opened    func(i int, dev *device.Device, index int) // see OnOpened; nil: nothing
 	connected bool                                       // Start has given the loops their handlers
+	draining  atomic.Bool                                // services finish what they have begun
 	quit      chan struct{}                              // Stop has been called
 	ended     chan struct{}                              // the loops have ended
 	closed    chan struct{}                              // Close has been called
@@ -309,7 +311,7 @@ func (n *Node) Run(ctx context.Context) error {
 	if !n.cfg.WithoutDevices {
 		run(n.watch)
 	}
-	run(n.serveMetrics)
+	all.Go(func() { n.serveMetrics(loopCtx) }) // also while services finish: /readyz reports that
 	if n.control != nil && n.cfg.ControlServer != nil {
 		run(func(ctx context.Context) {
 			controlsocket.Serve(ctx, n.control, n.cfg.ControlServer(n), n.log, "control")
@@ -354,6 +356,7 @@ func (n *Node) runLoops(ctx context.Context) error {
 // shutdown lets the services finish what they have begun, all at once and within
 // shutdownLimit, or the longest that one of them wants.
 func (n *Node) shutdown() {
+	n.draining.Store(true)
 	limit := shutdownLimit
 	for _, s := range n.services {
 		if s.ShutdownLimit != nil {

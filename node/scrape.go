@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"sync"
@@ -78,6 +79,8 @@ func (s *scrapes) open(n *Node, l net.Listener, at string) {
 func (s *scrapes) serve(n *Node) {
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", n.cfg.Exposition(n.Registry()))
+	mux.HandleFunc("GET /healthz", serveHealth)
+	mux.HandleFunc("GET /readyz", n.ServeReady)
 	srv, l := controlsocket.NewServer(mux, maxScrapes, n.log), s.listener
 	s.server = srv
 	n.log.Info("metrics", "listen", "http://"+l.Addr().String()+"/metrics")
@@ -86,6 +89,21 @@ func (s *scrapes) serve(n *Node) {
 			n.log.Error("metrics", "error", err.Error())
 		}
 	})
+}
+
+// serveHealth answers that the process lives.
+func serveHealth(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") }
+
+// ServeReady answers 200 while the node serves, and 503 once its services finish what they have begun: a balancer in front then sends
+// clients elsewhere.
+func (n *Node) ServeReady(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Cache-Control", "no-store")
+	if n.draining.Load() {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = io.WriteString(w, "draining\n")
+		return
+	}
+	_, _ = io.WriteString(w, "ready\n")
 }
 
 // close stops serving. The caller holds mu.

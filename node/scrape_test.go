@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -38,6 +39,51 @@ func scraped(address string) error {
 		return fmt.Errorf("%q, %w", text, err)
 	}
 	return nil
+}
+
+// While services finish what they have begun the node is alive and not ready; and after them it serves no metrics.
+func TestANodeIsReadyUntilItDrains(t *testing.T) {
+	w := new(wires)
+	at := fmt.Sprintf("127.0.0.1:%d", freePort(t))
+	n, err := Open(Config{
+		Loops: 1, OpenDevice: w.open, Devices: []Device{{Name: "m0"}}, Metrics: at,
+		Exposition: func(*metrics.Registry) http.Handler { return http.NotFoundHandler() },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	get := func(path, want string, code int) {
+		t.Helper()
+		resp, err := http.Get("http://" + at + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if text, _ := io.ReadAll(resp.Body); string(text) != want || resp.StatusCode != code {
+			t.Errorf("%s: %d, %q, want %d, %q", path, resp.StatusCode, text, code, want)
+		}
+	}
+	drains, finish := make(chan struct{}), make(chan struct{})
+	if err := n.Add(Service{Name: "a", Handlers: handlers(1, packet.DropNoRoute), Shutdown: func() { close(drains); <-finish }, ShutdownLimit: func() time.Duration { return time.Minute }}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- n.Run(ctx) }()
+	get("/readyz", "ready\n", 200)
+	get("/healthz", "ok\n", 200)
+	stop()
+	<-drains
+	get("/readyz", "draining\n", 503)
+	get("/healthz", "ok\n", 200)
+	close(finish)
+	if err := errors.Join(<-done, n.Close()); err != nil {
+		t.Error(err)
+	}
+	if c, err := net.Dial("tcp", at); err == nil {
+		c.Close()
+		t.Error("it is served after the end")
+	}
 }
 
 // TestTheAddressOfTheMetricsChangesWhileTheNodeRuns adds one, moves it, also to one that holds the old one, and takes it away. Where
