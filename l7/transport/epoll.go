@@ -42,6 +42,8 @@ type EpollLoop struct {
 	spin    spin
 
 	Descriptors *Descriptors // shared with other loops, nil for no bounds; set before Run
+	Inherited   *Sockets     // that Listen takes first; nil for none; set before Run
+	held        bool         // see HoldAccept
 
 	conns     slots[epollConn] // by epoll_data
 	gen       uint32           // of the connection opened last, never 0
@@ -191,7 +193,9 @@ func (l *EpollLoop) yield() {
 func (l *EpollLoop) limit(now clock.Time) int {
 	next := min(l.next, l.lingerEnd)
 	for _, li := range l.listeners {
-		next = min(next, li.resume)
+		if !l.held {
+			next = min(next, li.resume)
+		}
 	}
 	if next == clock.Never {
 		return -1

@@ -44,31 +44,54 @@ type epollListener struct {
 	f      func(c Conn) Handler
 	fd     int // -1 once closed
 	addr   netip.AddrPort
-	local  netip.AddrPort // of its connections, zero if it listens on all addresses
-	resume clock.Time     // when accepting goes on, clock.Never while it has not paused
+	local  netip.AddrPort   // of its connections, zero if it listens on all addresses
+	resume clock.Time       // when accepting goes on, clock.Never while it has not paused
+	others []*epollListener // of the same address, see Sockets
 }
 
 // Listen implements Loop. The listeners of several loops share the address by SO_REUSEPORT: the kernel spreads
-// connections over them. An address of IPv6 takes no connections of IPv4.
+// connections over them. An address of IPv6 takes no connections of IPv4. Inherited sockets of the address are used instead.
 func (l *EpollLoop) Listen(a netip.AddrPort, accept func(c Conn) Handler) (Listener, error) {
 	if l.fd < 0 {
 		return nil, ErrClosed
 	}
 	a = unmap(a)
-	fd, errno := newSocket(a.Addr())
-	if errno == 0 {
+	fds := l.Inherited.take(a)
+	if len(fds) == 0 {
+		fd, errno := l.open(a)
+		if errno != 0 {
+			return nil, errno
+		}
+		fds = []int{fd}
+	}
+	var all []*epollListener
+	for _, fd := range fds {
+		li := &epollListener{loop: l, f: accept, fd: fd, addr: localAddr(fd), resume: clock.Never}
+		if !a.Addr().IsUnspecified() {
+			li.local = li.addr
+		}
+		if errno := l.register(fd, unix.EPOLLIN, uint32(fd), 0); errno != 0 {
+			for _, fd := range fds {
+				closeFD(fd)
+			}
+			return nil, errno
+		}
+		all = append(all, li)
+	}
+	l.listeners = append(l.listeners, all...)
+	all[0].others = all[1:]
+	return all[0], nil
+}
+
+// open returns a socket that listens.
+func (l *EpollLoop) open(a netip.AddrPort) (fd int, errno unix.Errno) {
+	if fd, errno = newSocket(a.Addr()); errno == 0 {
 		errno = l.listen(fd, a)
 	}
 	if errno != 0 {
 		closeFD(fd)
-		return nil, errno
 	}
-	li := &epollListener{loop: l, f: accept, fd: fd, addr: localAddr(fd), resume: clock.Never}
-	if !a.Addr().IsUnspecified() {
-		li.local = li.addr
-	}
-	l.listeners = append(l.listeners, li)
-	return li, nil
+	return fd, errno
 }
 
 // listen prepares the socket of a listener.
@@ -87,10 +110,8 @@ func (l *EpollLoop) listen(fd int, a netip.AddrPort) unix.Errno {
 	if _, _, errno := unix.RawSyscall(unix.SYS_BIND, uintptr(fd), uintptr(unsafe.Pointer(&l.addr)), uintptr(n)); errno != 0 {
 		return errno
 	}
-	if _, _, errno := unix.RawSyscall(unix.SYS_LISTEN, uintptr(fd), backlog, 0); errno != 0 {
-		return errno
-	}
-	return l.register(fd, unix.EPOLLIN, uint32(fd), 0)
+	_, _, errno = unix.RawSyscall(unix.SYS_LISTEN, uintptr(fd), backlog, 0)
+	return errno
 }
 
 // accept accepts what waits, at most a burst.
@@ -161,7 +182,7 @@ func (li *epollListener) modify(events uint32) {
 // resumeAccept ends the pauses that are over.
 func (l *EpollLoop) resumeAccept() {
 	for _, li := range l.listeners {
-		if li.resume <= l.now {
+		if li.resume <= l.now && !l.held {
 			li.resume = clock.Never
 			li.modify(unix.EPOLLIN)
 		}
@@ -171,10 +192,11 @@ func (l *EpollLoop) resumeAccept() {
 // Addr implements Listener.
 func (li *epollListener) Addr() netip.AddrPort { return li.addr }
 
-// Close implements Listener. It accepts the connections that the kernel has completed, which it would reset otherwise.
+// Close implements Listener. It accepts the connections that the kernel has completed, which it would reset otherwise; while accepting
+// is held, another process has the socket and accepts them.
 func (li *epollListener) Close() {
 	for range acceptedMost {
-		if li.fd < 0 || !li.acceptOne() {
+		if li.fd < 0 || li.loop.held || !li.acceptOne() {
 			break
 		}
 	}
@@ -182,9 +204,15 @@ func (li *epollListener) Close() {
 		li.closeFD()
 		li.loop.listeners = slices.DeleteFunc(slices.Clone(li.loop.listeners), func(x *epollListener) bool { return x == li })
 	}
+	for _, other := range li.others {
+		other.Close()
+	}
 }
 
+// closeFD takes the socket out of the epoll instance first: close(2) does that only for the last descriptor, and another process may
+// have one (epoll(7)).
 func (li *epollListener) closeFD() {
+	_, _, _ = unix.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(li.loop.fd), unix.EPOLL_CTL_DEL, uintptr(li.fd), 0, 0, 0)
 	closeFD(li.fd)
 	li.fd = -1
 }
