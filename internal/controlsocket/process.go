@@ -63,3 +63,14 @@ func (p *Process) Wait(ctx context.Context) error {
 	}
 	return ctx.Err()
 }
+
+// listenAgain makes the peer credentials of a unix socket those of this process: the kernel enters them at each listen(2).
+func listenAgain(l *net.UnixListener) error {
+	raw, err := l.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) { failed = unix.Listen(int(fd), unix.SOMAXCONN) })
+	return errors.Join(err, failed)
+}

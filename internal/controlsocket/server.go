@@ -28,7 +28,7 @@ func (e *Error) Error() string { return e.Message }
 
 // Listen creates the socket at path, with mode 0600, and its folder. It replaces a socket that a killed process
 // has left. If a process listens there, the error wraps inUse.
-func Listen(path string, inUse error) (net.Listener, error) {
+func Listen(path string, inUse error) (*Listener, error) {
 	if err := os.Mkdir(filepath.Dir(path), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
@@ -49,7 +49,7 @@ func Listen(path string, inUse error) (net.Listener, error) {
 	if err := os.Chmod(path, 0o600); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
-	return l, nil
+	return NewListener(l)
 }
 
 // endLimit is the time that Listen waits for a process that listens there: one that is stopping gives the socket up
