@@ -87,6 +87,8 @@ type Config struct {
 	Control       string // path of the control socket; "" is none
 	ControlInUse  error  // required with Control: Open wraps it if a process listens there
 	ControlServer func(*Node) http.Handler
+
+	Inherited []Socket // that another process has passed, see Node.Sockets. Open takes those that it needs
 }
 
 // Node is an open node. Its methods may be called from any goroutine, but for Add and
@@ -112,7 +114,7 @@ type Node struct {
 	linkUpdates <-chan netlink.LinkUpdate // nil without
 
 	scrapes   scrapes
-	control   net.Listener // nil without
+	control   *controlsocket.Listener // nil without
 	started   time.Time
 	checksums checksumWatch                              // belongs to watch
 	losses    lossWatch                                  // the same
@@ -193,7 +195,12 @@ func (n *Node) listenControl() (err error) {
 	if n.cfg.Control == "" {
 		return nil
 	}
-	if n.control, err = controlsocket.Listen(n.cfg.Control, n.cfg.ControlInUse); err != nil {
+	if f := n.inherit(ControlSocket, n.cfg.Control); f != nil {
+		n.control, err = controlsocket.FileListener(f)
+	} else {
+		n.control, err = controlsocket.Listen(n.cfg.Control, n.cfg.ControlInUse)
+	}
+	if err != nil {
 		return fmt.Errorf("control socket: %w", err)
 	}
 	return nil

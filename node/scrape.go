@@ -18,9 +18,9 @@ import (
 type scrapes struct {
 	mu       sync.Mutex
 	state    scrapeState
-	at       string       // the address that is configured; "" is none
-	listener net.Listener // nil without
-	server   *http.Server // of listener, while it serves
+	at       string                  // the address that is configured; "" is none
+	listener *controlsocket.Listener // nil without
+	server   *http.Server            // of listener, while it serves
 	serving  sync.WaitGroup
 }
 
@@ -48,12 +48,12 @@ func (n *Node) SetMetrics(address string) error {
 	case n.cfg.Exposition == nil:
 		return errors.New("metrics: an address without Config.Exposition") // they would be missed only in an incident
 	}
-	l, err := net.Listen("tcp", address)
+	l, err := n.listen(address)
 	before := s.at
 	if errors.Is(err, unix.EADDRINUSE) && s.listener != nil { // by this one perhaps: an address is a part of the unspecified one
 		s.close()
-		if l, err = net.Listen("tcp", address); err != nil {
-			if old, again := net.Listen("tcp", before); again == nil {
+		if l, err = n.listen(address); err != nil {
+			if old, again := n.listen(before); again == nil {
 				s.open(n, old, before)
 			}
 		}
@@ -66,8 +66,20 @@ func (n *Node) SetMetrics(address string) error {
 	return nil
 }
 
+// listen returns a listener for scrapes: that which another process has passed, if there is one.
+func (n *Node) listen(address string) (*controlsocket.Listener, error) {
+	if f := n.inherit(MetricsSocket, address); f != nil {
+		return controlsocket.FileListener(f)
+	}
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	return controlsocket.NewListener(l)
+}
+
 // open begins to serve a listener, or leaves it to Run. The caller holds mu.
-func (s *scrapes) open(n *Node, l net.Listener, at string) {
+func (s *scrapes) open(n *Node, l *controlsocket.Listener, at string) {
 	s.listener, s.at = l, at
 	if s.state == scrapesServed {
 		s.serve(n)

@@ -44,23 +44,26 @@ func NewListener(l net.Listener) (*Listener, error) {
 	return h, nil
 }
 
-// FileListener returns a Listener over the socket of a file, which it closes. The peer credentials of a unix socket become those of this
-// process, so that clients know which one serves them.
+// FileListener returns a Listener over the socket of a file, which it closes. Until Own, Close leaves a path to the process that the
+// socket comes from.
 func FileListener(f *os.File) (*Listener, error) {
 	defer f.Close()
 	l, err := net.FileListener(f)
 	if err != nil {
 		return nil, err
 	}
-	if u, ok := l.(*net.UnixListener); ok {
-		u.SetUnlinkOnClose(true)
-		if err := listenAgain(u); err != nil {
-			u.SetUnlinkOnClose(false)
-			_ = u.Close()
-			return nil, err
-		}
-	}
 	return NewListener(l)
+}
+
+// Own makes a socket of FileListener this process's own: Close removes its path, and its peer credentials, by which clients know the
+// process that serves them, become those of this process.
+func (l *Listener) Own() error {
+	u, ok := l.inner.(*net.UnixListener)
+	if !ok {
+		return nil
+	}
+	u.SetUnlinkOnClose(true)
+	return listenAgain(u)
 }
 
 // Accept implements net.Listener. It waits while accepting is held.

@@ -58,17 +58,27 @@ func TestAHeldListenerGoesOn(t *testing.T) {
 	<-conns
 
 	old.Hold(true)
-	f, err := old.File()
-	if err != nil {
-		t.Fatal(err)
+	inherit := func() *Listener {
+		f, err := old.File()
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := FileListener(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
 	}
-	successor, err := FileListener(f)
-	if err != nil {
-		t.Fatal(err)
+	refused, successor := inherit(), inherit()
+	if err := refused.Close(); err != nil {
+		t.Error(err)
 	}
 	dial(t, path)
 	other, _ := accepting(successor)
 	<-other
+	if err := successor.Own(); err != nil {
+		t.Error(err)
+	}
 	old.Leave()
 	old.Hold(false) // changes nothing any more
 	if err := old.Close(); err != nil {
