@@ -54,7 +54,7 @@ func (s *Set) planACME(n *plan) error {
 			n.authorities[dir] = old
 			continue
 		}
-		opened, err := openAuthority(s.opt.Log, n.cfg, a, dir)
+		opened, err := openAuthority(s.opt.Log, n.cfg, a, dir, s.opt.Inherited.lock(dir))
 		if err != nil {
 			return fmt.Errorf("listener %s: %w", l.Name, err)
 		}
@@ -64,8 +64,9 @@ func (s *Set) planACME(n *plan) error {
 }
 
 // openAuthority opens the folder of an account.
-func openAuthority(log *slog.Logger, cfg *config.Config, a *config.ACME, dir string) (*authority, error) {
+func openAuthority(log *slog.Logger, cfg *config.Config, a *config.ACME, dir string, lock *os.File) (*authority, error) {
 	o := acme.Options{
+		Lock:      lock,
 		Directory: a.Directory, AgreeToTerms: a.Terms, Dir: dir, Contact: a.Contact, Report: func(e acme.Event) { logCertificate(log, e) },
 		NoHTTP: !a.Allows(config.ChallengeHTTP) || !hasHTTP(cfg), NoTLS: !a.Allows(config.ChallengeTLS),
 	}

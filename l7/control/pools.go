@@ -43,7 +43,7 @@ func (s *Set) planPool(cfg *config.Config, c *config.Pool) (*pooled, error) {
 	if old != nil {
 		p.Pool, p.drains = old.Pool, old.drains
 	} else {
-		made, err := pool.New(p.options(s, cfg), backendsOf(s.names, c), rand.Uint64())
+		made, err := pool.New(p.options(s, cfg), s.opt.Inherited.down(c.Name, backendsOf(s.names, c)), rand.Uint64())
 		if err != nil {
 			return nil, err
 		}

@@ -40,6 +40,8 @@ type Options struct {
 	// inspected.
 	Inspect func(workers int) []proxy.Inspector
 	Policy  func(name string) uint8
+
+	Inherited *Inherited // from the process that this one replaces; nil: it replaces none
 }
 
 // Set is the workers of a configuration. Its methods may be called from any goroutine.
@@ -47,6 +49,7 @@ type Set struct {
 	opt     Options
 	loops   []*loop
 	files   *transport.Descriptors // of kernel sockets, nil where a stack has them
+	drainBy drainBy
 	checks  *health.Checker
 	wake    chan struct{}                 // the checker has something
 	scripts chan scriptLine               // what scripts write for the log
@@ -82,9 +85,10 @@ type Set struct {
 // Loop is a loop that workers run on.
 type Loop struct {
 	transport.Loop
-	run   func(context.Context) error
-	close func() error
-	hold  func(f func()) // calls f while the loop stands still: before it runs
+	kernel *transport.EpollLoop // nil of a userspace stack
+	run    func(context.Context) error
+	close  func() error
+	hold   func(f func()) // calls f while the loop stands still: before it runs
 }
 
 // StackLoop returns the part of a host on one of its loops, which something else runs.
@@ -106,7 +110,7 @@ func epollLoop(files *transport.Descriptors) (Loop, error) {
 		return Loop{}, err
 	}
 	l.Descriptors = files
-	return Loop{Loop: l, run: l.Run, close: l.Close, hold: func(f func()) { f() }}, nil
+	return Loop{Loop: l, kernel: l, run: l.Run, close: l.Close, hold: func(f func()) { f() }}, nil
 }
 
 // loop is a loop with its worker.
@@ -143,6 +147,11 @@ func (s *Set) open(cfg *config.Config) error {
 	if err := s.openLoops(cfg); err != nil {
 		return err
 	}
+	inherited, err := inheritSockets(s)
+	if err != nil {
+		return err
+	}
+	defer inherited.Close()
 	s.watchNames(cfg)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,7 +174,7 @@ func (s *Set) open(cfg *config.Config) error {
 		l := &cfg.Listeners[i]
 		s.opt.Log.Info("listener", "name", l.Name, "protocol", string(l.Protocol), "address", fmt.Sprint(l.Addresses), "loops", len(s.loops))
 	}
-	return s.use(next)
+	return errors.Join(s.use(next), restorePools(s))
 }
 
 // openLoops opens a loop for each worker, or takes those of the stack.
@@ -381,12 +390,13 @@ func (s *Set) Shutdown() {
 		for _, l := range s.loops {
 			s.on(l, l.worker.Drain)
 		}
-		limit := s.ShutdownLimit()
-		s.drained(limit - closeTime)
+		s.drainBy.begin(s.ShutdownLimit() - closeTime)
+		s.drained(s.drainBy.get)
 		for _, l := range s.loops {
 			s.on(l, l.worker.EndTunnels)
 		}
-		s.drained(closeTime)
+		end := time.Now().Add(closeTime)
+		s.drained(func() time.Time { return end })
 		if left := s.Totals().Open; left > 0 {
 			s.opt.Log.Warn("listeners", "result", "connections were still open at the end of the drain time", "connections", left)
 		}
@@ -401,9 +411,9 @@ func (s *Set) Shutdown() {
 	})
 }
 
-// drained waits until no connection of a client is left, for a time at most.
-func (s *Set) drained(most time.Duration) {
-	for until := time.Now().Add(most); time.Now().Before(until) && s.Totals().Open > 0; {
+// drained waits until no connection of a client is left, until a time at most, which may change.
+func (s *Set) drained(until func() time.Time) {
+	for time.Now().Before(until()) && s.Totals().Open > 0 {
 		time.Sleep(drainPoll)
 	}
 }
@@ -416,12 +426,20 @@ const drainPoll = 20 * time.Millisecond
 
 // ShutdownLimit returns how long Shutdown takes at most.
 func (s *Set) ShutdownLimit() (longest time.Duration) {
+	if d := s.drainBy.most.Load(); d > 0 {
+		return time.Duration(d) + closeTime
+	}
+	return drainTime(s) + closeTime
+}
+
+// drainTime returns the longest drain time of the listeners.
+func drainTime(s *Set) (longest time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range s.cfg.Listeners {
 		longest = max(longest, s.cfg.Listeners[i].Timeouts.Drain)
 	}
-	return longest + closeTime
+	return longest
 }
 
 // Totals returns the counters of all workers.

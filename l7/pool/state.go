@@ -215,3 +215,17 @@ func (p *Pool) maintain(now clock.Time) {
 	p.refresh(now)
 	p.unlock()
 }
+
+// Operator returns the state and the weight that an operator has set, nil for each that was not.
+func (b *Backend) Operator() (state *State, weight *int) {
+	b.pool.lock()
+	defer b.pool.unlock()
+	o := b.operator
+	if o.has {
+		state = &o.state
+	}
+	if o.weight >= 0 {
+		weight = &o.weight
+	}
+	return state, weight
+}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/mholt/acmez/v3"
 	"github.com/mholt/acmez/v3/acme"
+	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/internal/secretfile"
 	mtls "github.com/millrace/millrace/tls"
@@ -40,6 +42,7 @@ type Options struct {
 	Directory    string      // URL of the authority's directory
 	AgreeToTerms bool        // of the authority: without it, it makes no account
 	Dir          string      // made with mode 0700; of one process at a time
+	Lock         *os.File    // of Dir, from the process that this one replaces (Manager.Lock); nil takes it anew
 	Store        *mtls.Store // of Manage
 
 	Contact []string     // URLs such as mailto:admin@example.com
@@ -105,7 +108,7 @@ func New(o Options) (*Manager, error) {
 	if o.Client == nil {
 		o.Client = &http.Client{Timeout: 30 * time.Second}
 	}
-	lock, err := lockDir(o.Dir)
+	lock, err := lockDir(o.Dir, o.Lock)
 	if err != nil {
 		return nil, err
 	}
@@ -125,6 +128,16 @@ func New(o Options) (*Manager, error) {
 
 // Close releases the folder. End Run first.
 func (m *Manager) Close() error { return m.lock.Close() }
+
+// Lock returns a duplicate of the lock of the folder, for Options.Lock of a process that replaces this one. The folder is locked until
+// both have closed it.
+func (m *Manager) Lock() (*os.File, error) {
+	fd, err := unix.FcntlInt(m.lock.f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), m.lock.f.Name()), nil
+}
 
 // Manage adds a certificate for names: DNS names or IP addresses. One that is stored goes to the
 // Store at once, even if it has expired; Run obtains what is missing. Put many calls into a Batch of the

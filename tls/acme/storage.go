@@ -33,8 +33,11 @@ import (
 // dirLock is a lock on a folder.
 type dirLock struct{ f *os.File }
 
-// lockDir makes the folder and locks it. The kernel releases the lock of a process that dies.
-func lockDir(dir string) (*dirLock, error) {
+// lockDir makes the folder and locks it, unless it gets the lock of another process. The kernel releases the lock of a process that dies.
+func lockDir(dir string, inherited *os.File) (*dirLock, error) {
+	if inherited != nil {
+		return &dirLock{inherited}, nil
+	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
