@@ -129,6 +129,7 @@ l7/cache          : metrics semantics l7/rewrite
 gateway/health    : clock internal/regfile l7/fastcgi
 gateway/maglev    :
 gateway/resolve   :
+gateway/upgrade   :
 gateway/config    : tls tls/acme internal/secretfile gateway/health gateway/resolve l7/accesslog l7/auth l7/fastcgi l7/files l7/rewrite l7/route gpukern/lpm semantics internal/strictyaml internal/suggest internal/regfile
 l4/quiclb         :
 l4/fastpath       : clock
