@@ -25,6 +25,9 @@ type Config struct {
 	Reload   func() error // reads the configuration again
 	Reloaded func(error)  // reports the result of each Reload
 	Reopen   func() error // opens the files of logs again; nil: there are none
+
+	Replaces bool        // this process replaces another, which reports to the service manager for both
+	Replaced func() bool // another process has replaced this one, whose end is not that of the service; nil: none has
 }
 
 // Life holds the signals of a process that is to be a daemon.
@@ -50,12 +53,16 @@ func (l *Life) End() {
 // It returns the error of run.
 func (l *Life) Run(ctx context.Context, run func(context.Context) error, c Config) error {
 	defer l.End()
-	c.notify("READY=1")
+	if !c.Replaces {
+		c.notify("READY=1")
+	}
 	reloading, stop := context.WithCancel(ctx)
 	var reloads sync.WaitGroup
 	reloads.Go(func() { l.reload(reloading, &c) })
 	err := run(ctx)
-	c.notify("STOPPING=1")
+	if c.Replaced == nil || !c.Replaced() {
+		c.notify("STOPPING=1")
+	}
 	stop()
 	reloads.Wait()
 	return err

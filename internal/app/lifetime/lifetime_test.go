@@ -118,3 +118,19 @@ func TestRunReturnsWhenNoReloadIsUnderWay(t *testing.T) {
 		t.Error("Run has returned while a reload was under way")
 	}
 }
+
+// TestOneProcessReportsForBoth runs a process that replaces another, and one that is replaced.
+func TestOneProcessReportsForBoth(t *testing.T) {
+	manager := serviceManager(t)
+	log := slog.New(slog.DiscardHandler)
+	serve := func(context.Context) error { return nil }
+	replaced := func(so bool) func() bool { return func() bool { return so } }
+	for _, c := range []Config{{Log: log, Replaces: true}, {Log: log, Replaced: replaced(true)}, {Log: log, Replaced: replaced(false)}} {
+		if err := Begin().Run(t.Context(), serve, c); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, want := range []string{"STOPPING=1", "READY=1", "READY=1", "STOPPING=1"} {
+		wantState(t, manager, want)
+	}
+}
