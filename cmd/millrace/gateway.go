@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -12,6 +13,7 @@ import (
 	"github.com/millrace/millrace/gateway/admin"
 	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/gateway/daemon"
+	"github.com/millrace/millrace/gateway/upgrade"
 	"github.com/millrace/millrace/internal/app/lifetime"
 	"github.com/millrace/millrace/metrics"
 )
@@ -36,8 +38,9 @@ SIGHUP, or the command reload, reads the file again. Established connections
 continue. If the file has errors, they are printed and the old configuration stays
 in use. SIGUSR1 opens the access log again, after it was renamed. SIGINT, SIGTERM
 and the command stop end the gateway. With errors in the file it does not start and
-exits with code 3. The other commands ask the running gateway over its control
-socket.
+exits with code 3. The command upgrade replaces the process by another one, of
+another program or with settings that a reload refuses, and no connection is
+refused. It and the other commands ask the running gateway over its control socket.
 
 Changes are logged to standard error, one per line. At the end the counters are
 printed: received = forwarded + delivered + merged + dropped by reason.
@@ -83,7 +86,7 @@ func newGateway(c *console) *cobra.Command {
 		return runGateway(ctx, c, &f)
 	})
 	cmd.AddCommand(
-		newGatewayCheck(c), newGatewayConvert(c), newGatewayProxy(c), newSchema(c, &configFiles[0]), newGatewayReload(c), newGatewayStatus(c), newGatewayDrain(c), newGatewayUndrain(c),
+		newGatewayCheck(c), newGatewayConvert(c), newGatewayProxy(c), newSchema(c, &configFiles[0]), newGatewayReload(c), newGatewayUpgrade(c), newGatewayStatus(c), newGatewayDrain(c), newGatewayUndrain(c),
 		newGatewayWeight(c), newGatewayConnections(c), newGatewayRoute(c), newGatewayRules(c), newGatewayCache(c), newGatewayDefence(c), newGatewayAnnounce(c), newGatewayStop(c),
 	)
 	return cmd
@@ -92,10 +95,15 @@ func newGateway(c *console) *cobra.Command {
 func runGateway(ctx context.Context, c *console, f *gatewayFlags) error {
 	life := lifetime.Begin()
 	defer life.End()
+	predecessor, err := upgrade.Inherit()
+	if err != nil {
+		return err
+	}
 	errs, flush := c.queueErrors(f.json)
 	defer flush()
 	b, log := thisBuild(), c.logger(f.json)
 	d, err := daemon.Open(f.config, daemon.Options{
+		Predecessor: predecessor, Program: f.program(), Notify: lifetime.Notify,
 		Log: log, LogDropped: errs.Dropped, Admin: true, Config: f.parse, Engine: f.engine, ExtraProcessor: f.extraProcessor, Metrics: prom.Handler,
 		Build: metrics.Build{Version: b.Version, Commit: b.Commit},
 	})
@@ -105,7 +113,7 @@ func runGateway(ctx context.Context, c *console, f *gatewayFlags) error {
 	log.Info("gateway", "version", b.Version, "config", f.config)
 	var changes admin.Changes
 	err = life.Run(ctx, d.Run, lifetime.Config{
-		Name: "gateway", Log: log,
+		Name: "gateway", Log: log, Replaces: predecessor != nil, Replaced: d.Replaced,
 		Reload:   func() (err error) { changes, err = d.Reload(); return err },
 		Reloaded: logReload(c, log, f.json, func() []any { return daemon.LogChanges(&changes) }),
 		Reopen:   d.ReopenLogs,
@@ -117,6 +125,26 @@ func runGateway(ctx context.Context, c *console, f *gatewayFlags) error {
 	}
 	c.printf("%s", sum)
 	return err
+}
+
+// program returns the command line of the gateway, see daemon.Options; nil where no file describes it.
+func (f *gatewayFlags) program() func(file string) upgrade.Program {
+	if f.parse != nil {
+		return nil
+	}
+	return func(file string) upgrade.Program {
+		args := []string{"gateway", "--config=" + cmp.Or(file, f.config)}
+		if f.engine != "" {
+			args = append(args, "--engine="+f.engine)
+		}
+		if f.extraProcessor {
+			args = append(args, "--extra-processor")
+		}
+		if f.json {
+			args = append(args, "--json")
+		}
+		return upgrade.Program{Args: args}
+	}
 }
 
 // configured marks the errors of the configuration file.

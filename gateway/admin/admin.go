@@ -6,6 +6,7 @@
 //	GET  /v1/names?service=                Names: the backends of a service, or of all for an empty one
 //	GET  /v1/connections?service=&...      a Connection on each line (Query)
 //	POST /v1/reload?dry_run=               read the configuration file again: Changes
+//	POST /v1/upgrade  Upgrade              replace the process by another one: Upgraded
 //	POST /v1/drain    {"service", "backend", "deadline", "force"}   Drain
 //	POST /v1/undrain  {"service", "backend"}               Target
 //	POST /v1/weight   {"service", "backend", "weight", "force"}     Weight
@@ -61,6 +62,24 @@ type Weight struct {
 	Target
 	Weight *int `json:"weight"` // null: what the configuration says
 	Force  bool `json:"force"`  // 0 also for the last backend that takes connections
+}
+
+// Upgrade asks for another process in place of the gateway's. Its zero value is the same program with the same file.
+type Upgrade struct {
+	Binary   string   `json:"binary"`    // path of the program; "" is that of the gateway
+	Config   string   `json:"config"`    // path of the configuration file; "" is that of the gateway
+	Rollback bool     `json:"rollback"`  // the program and the path of the file that this gateway has replaced
+	IfNeeded bool     `json:"if_needed"` // only where a reload does not suffice, which it does otherwise
+	Drain    Duration `json:"drain"`     // how long connections may stay with the old process; 0: as long as when it stops
+}
+
+// Upgraded is the result.
+type Upgraded struct {
+	PID      int      `json:"pid"` // of the new process
+	Version  string   `json:"version"`
+	Drain    Duration `json:"drain"`    // how long the old process goes on at most
+	Reloaded bool     `json:"reloaded"` // it was not needed; the others are zero then
+	Changes  Changes  `json:"changes"`  // by the reload
 }
 
 // DefenceSource names a verdict of the defence.

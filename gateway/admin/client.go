@@ -62,6 +62,11 @@ func (c *Client) Reload(ctx context.Context, dryRun bool) (changes Changes, err 
 	return changes, c.control.Call(ctx, http.MethodPost, path, nil, &changes)
 }
 
+// Upgrade has another process replace the gateway's, and returns when that serves. An *Error with Code 422 shows the errors of the file.
+func (c *Client) Upgrade(ctx context.Context, u Upgrade) (res Upgraded, err error) {
+	return res, c.control.Call(ctx, http.MethodPost, "/v1/upgrade", u, &res)
+}
+
 // Rules returns the policies of inspection, and at most so many rules that have matched.
 func (c *Client) Rules(ctx context.Context, limit int) (s inspection.Status, err error) {
 	return s, c.control.Call(ctx, http.MethodGet, fmt.Sprintf("/v1/rules?limit=%d", limit), nil, &s)

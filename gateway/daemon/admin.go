@@ -31,6 +31,7 @@ func (d *Daemon) adminHandler() http.Handler {
 	c.Post("/v1/cache/purge", func(r *http.Request) (any, error) { return d.purgeCache(c, r) })
 	c.Post("/v1/route", d.explainRoute)
 	c.Post("/v1/reload", func(r *http.Request) (any, error) { return d.serveReload(c, r) })
+	c.Post("/v1/upgrade", func(r *http.Request) (any, error) { return d.serveUpgrade(c, r) })
 	c.PostLogged("/v1/defence/add", "defence add", d.addVerdict)
 	c.PostLogged("/v1/defence/remove", "defence remove", d.removeVerdict)
 	c.PostLogged("/v1/announce", "announce", func(*http.Request) error { d.Announce(); return nil })

@@ -21,6 +21,7 @@ import (
 	"github.com/millrace/millrace/gateway/admin"
 	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/gateway/defence"
+	"github.com/millrace/millrace/gateway/upgrade"
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/gpukern/cuda"
 	l4control "github.com/millrace/millrace/l4/control"
@@ -61,6 +62,13 @@ type Options struct {
 
 	ExtraProcessor bool // also where the configuration does not say so
 	GPU            cuda.Options
+
+	// Predecessor is the process that this one replaces, nil for none. Open takes it.
+	Predecessor *upgrade.Predecessor
+	// Program returns the command line of this gateway, with another configuration file unless that is "". nil: it cannot be upgraded.
+	Program func(file string) upgrade.Program
+	// Notify reports a state of sd_notify(3) to the service manager; nil: there is none.
+	Notify func(state string) error
 }
 
 // Daemon is a gateway on a node.
@@ -84,6 +92,8 @@ type Daemon struct {
 	announce chan struct{} // asks announceLoop
 	events   *eventLog     // changes of backends that are to be logged
 
+	upgrading upgrading
+
 	reloading sync.Mutex     // one Reload at a time, so that the last file read is the one in use; and none beside Close
 	cfg       *config.Config // in use; guarded by reloading
 
@@ -102,17 +112,19 @@ type reload struct {
 func Open(file string, opt Options) (*Daemon, error) {
 	d := newDaemon(file, opt)
 	cfg, err := d.read()
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = d.open(cfg)
 	}
-	if err := d.open(cfg); err != nil {
+	if err := d.takeOver(err); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
 	return d, nil
 }
 
 func newDaemon(file string, opt Options) *Daemon {
-	return &Daemon{file: file, opt: opt, announce: make(chan struct{}, 1), events: newEventLog(opt.Log)}
+	d := &Daemon{file: file, opt: opt, announce: make(chan struct{}, 1), events: newEventLog(opt.Log)}
+	d.upgrading.open(opt.Predecessor)
+	return d
 }
 
 func (d *Daemon) open(cfg *config.Config) (err error) {
@@ -152,6 +164,7 @@ func (d *Daemon) nodeConfig(cfg *config.Config) node.Config {
 		c.Devices = append(c.Devices, node.Device{Name: dev.Name, Driver: device.Driver(dev.Driver), Mode: dev.Mode, Ring: dev.Ring})
 	}
 	if d.opt.Admin {
+		c.Inherited = d.inheritedSockets()
 		c.Control = cfg.Admin.Socket
 		c.ControlInUse = errInUse
 		c.ControlServer = func(*node.Node) http.Handler { return d.adminHandler() }
@@ -219,6 +232,7 @@ func (d *Daemon) service() node.Service {
 		Background: func(ctx context.Context) {
 			var all sync.WaitGroup
 			all.Go(d.runWorkers)
+			all.Go(d.serving)
 			if d.defence != nil {
 				all.Go(func() { d.defence.Run(ctx) })
 			}
@@ -311,7 +325,15 @@ func (d *Daemon) reconfigure(cfg *config.Config) error {
 
 // Run moves packets until ctx ends, Stop is called or no device is left. When it returns every packet is
 // accounted for and Summary is final.
-func (d *Daemon) Run(ctx context.Context) error { return d.node.Run(ctx) }
+func (d *Daemon) Run(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, func() {
+		if d.Replaced() && d.workers != nil {
+			l7control.Hurry(d.workers)
+		}
+	})
+	defer stop()
+	return d.node.Run(ctx)
+}
 
 // Stop ends Run.
 func (d *Daemon) Stop() { d.node.Stop() }
@@ -320,6 +342,9 @@ func (d *Daemon) Stop() { d.node.Stop() }
 func (d *Daemon) Reload() (admin.Changes, error) {
 	d.reloading.Lock()
 	defer d.reloading.Unlock()
+	if d.Replaced() {
+		return admin.Changes{}, conflict(errReplaced)
+	}
 	changes, err := d.tryReload()
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -433,8 +458,10 @@ func (d *Daemon) restore() error {
 
 // Close releases everything. Run has returned, or was never called.
 func (d *Daemon) Close() error {
+	d.upgrading.stop(errStopping)
 	d.reloading.Lock() // a request may have outlived the time-out of the control server
 	defer d.reloading.Unlock()
+	d.upgrading.close()
 	errs := []error{d.flows.detach(&d.before), d.closeWorkers()}
 	if d.gate != nil {
 		errs = append(errs, d.gate.Close())

@@ -19,7 +19,11 @@ func (d *Daemon) openWorkers(cfg *config.Config) (err error) {
 	if len(cfg.Listeners) == 0 {
 		return nil
 	}
-	opt := l7control.Options{Log: d.opt.Log, OnEvent: d.poolChanged, Inspect: d.inspectors, Policy: d.inspection.Number}
+	inherited, err := d.inherit()
+	if err != nil {
+		return err
+	}
+	opt := l7control.Options{Log: d.opt.Log, OnEvent: d.poolChanged, Inspect: d.inspectors, Policy: d.inspection.Number, Inherited: inherited}
 	if d.defence != nil {
 		opt.OnRefused = d.refusalReporter
 	}

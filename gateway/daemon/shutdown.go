@@ -18,6 +18,7 @@ const (
 // shutdown ends what the gateway has begun, while the loops still run. From then on the kernel forwards nothing, so that
 // the counters are final.
 func (d *Daemon) shutdown() {
+	d.upgrading.stop(errStopping)
 	var drained sync.WaitGroup
 	if d.workers != nil {
 		drained.Go(func() { d.workers.Shutdown(); d.resetHost() })
