@@ -86,7 +86,7 @@ func newGateway(c *console) *cobra.Command {
 		return runGateway(ctx, c, &f)
 	})
 	cmd.AddCommand(
-		newGatewayCheck(c), newGatewayConvert(c), newGatewayProxy(c), newSchema(c, &configFiles[0]), newGatewayReload(c), newGatewayUpgrade(c), newGatewayStatus(c), newGatewayDrain(c), newGatewayUndrain(c),
+		newGatewayCheck(c), newGatewayConvert(c), newGatewayProxy(c), newSchema(c, &configFiles[0]), newGatewayReload(c), newGatewayUpgrade(c), newGatewayStatus(c), newGatewayTop(c), newGatewayDrain(c), newGatewayUndrain(c),
 		newGatewayWeight(c), newGatewayConnections(c), newGatewayRoute(c), newGatewayRules(c), newGatewayCache(c), newGatewayDefence(c), newGatewayAnnounce(c), newGatewayStop(c),
 	)
 	return cmd

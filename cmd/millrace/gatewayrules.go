@@ -86,9 +86,10 @@ func showRules(c *console, s *inspection.Status) error {
 	return nil
 }
 
-// shown replaces characters that a terminal could interpret: messages come from files of others.
+// shown replaces characters that a terminal could interpret, those of C1 included: messages come from files of others, and names from
+// their requests.
 func shown(r rune) rune {
-	if r < ' ' || r == 0x7f {
+	if r < ' ' || r >= 0x7f && r < 0xa0 {
 		return '?'
 	}
 	return r

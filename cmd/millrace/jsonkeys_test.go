@@ -59,6 +59,7 @@ func TestJSONKeysAreAsRecorded(t *testing.T) {
 		{"gateway route", l7control.Explanation{}},
 		{"gateway rules", inspection.Status{}},
 		{"gateway status", admin.Status{}},
+		{"gateway top", admin.Top{}},
 		{"get", getReport{}},
 		{"net addr", addrList{}},
 		{"net neigh", neighList{}},

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"time"
 
 	"github.com/millrace/millrace/gateway/defence"
 	"github.com/millrace/millrace/internal/controlsocket"
@@ -36,6 +37,13 @@ func NewClient(socket string) *Client {
 // no such service or backend.
 func (c *Client) Status(ctx context.Context, sel l4control.Selection) (s Status, err error) {
 	return s, c.control.Call(ctx, http.MethodGet, "/v1/status?"+SelectionValues(&sel).Encode(), nil, &s)
+}
+
+// Top has the gateway count requests for a time, and returns the first rows of each kind. An *Error with Code 503 means that it
+// counts for as many others as it may.
+func (c *Client) Top(ctx context.Context, over time.Duration, rows int) (t Top, err error) {
+	q := url.Values{"interval": {over.String()}, "rows": {strconv.Itoa(rows)}}
+	return t, c.control.Call(ctx, http.MethodGet, "/v1/top?"+q.Encode(), nil, &t)
 }
 
 // ServiceNames returns the names of the services.

@@ -23,6 +23,7 @@ func (d *Daemon) adminHandler() http.Handler {
 	c := &controlsocket.Commands{Log: d.opt.Log, Name: "admin", Code: codeOf}
 	c.Get("/v1/status", d.showStatus)
 	c.Get("/v1/names", d.showNames)
+	c.Get("/v1/top", d.showTop)
 	c.Get("/v1/rules", d.showRules)
 	c.Get("/v1/defence", func(*http.Request) (any, error) { return d.showDefence() })
 	c.Handle("GET /v1/connections", func(w http.ResponseWriter, r *http.Request) { d.serveConnections(c, w, r) })

@@ -1,9 +1,13 @@
 package control
 
 import (
+	"context"
+	"time"
+
 	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/l7/accesslog"
 	"github.com/millrace/millrace/l7/proxy"
+	"github.com/millrace/millrace/l7/topk"
 )
 
 // plannedLog is the access log of a configuration that is not in use yet; without a layout there is none.
@@ -52,7 +56,9 @@ func (s *Set) useLog(l plannedLog) {
 
 // record has workers make records where something reads them.
 func record(s *Set) {
-	on := s.log.Load() != nil
+	s.recording.Lock()
+	defer s.recording.Unlock()
+	on := s.log.Load() != nil || s.tops.Running() != nil
 	for _, l := range s.loops {
 		l.worker.SetRecording(on)
 	}
@@ -68,11 +74,20 @@ func (s *Set) ReopenLog() error {
 	return nil
 }
 
-// logger returns the function that writes the records of one loop.
-func logger(s *Set, lines *accesslog.Lines) func(*proxy.Record) {
+// Top returns the routes, hosts, paths, clients and backends with the most requests of a time from now on, the first rows of each.
+func Top(ctx context.Context, s *Set, over time.Duration, rows int) (topk.Result, error) {
+	return s.tops.Collect(ctx, len(s.loops), over, rows)
+}
+
+// recorder returns the function that takes the records of loop number i.
+func recorder(s *Set, i int) func(*proxy.Record) {
+	lines := &s.loops[i].lines
 	return func(r *proxy.Record) {
 		if l := s.log.Load(); l != nil {
 			lines.Write(l, r)
+		}
+		for _, c := range s.tops.Running() {
+			c.Add(i, r)
 		}
 	}
 }

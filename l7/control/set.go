@@ -19,6 +19,7 @@ import (
 	"github.com/millrace/millrace/l7/pool"
 	"github.com/millrace/millrace/l7/proxy"
 	"github.com/millrace/millrace/l7/quicconn"
+	"github.com/millrace/millrace/l7/topk"
 	"github.com/millrace/millrace/l7/transport"
 	"github.com/millrace/millrace/stack"
 	"github.com/millrace/millrace/stack/host"
@@ -54,6 +55,9 @@ type Set struct {
 	wake    chan struct{}                 // the checker has something
 	scripts chan scriptLine               // what scripts write for the log
 	log     atomic.Pointer[accesslog.Log] // nil: none
+	tops    topk.Collections
+
+	recording sync.Mutex // guards what workers are asked to record
 
 	endpoints proxy.Endpoints // of HTTP/3
 
@@ -130,6 +134,7 @@ func Open(cfg *config.Config, opt Options) (*Set, error) {
 		leaving: drains{timers: map[*pool.Backend]*time.Timer{}},
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
+	s.tops.OnChange(func() { record(s) })
 	s.names = resolve.NewWatcher(s.nameChanged, nil)
 	s.checks = health.NewChecker(health.Options{Notify: func() {
 		select {
@@ -210,7 +215,7 @@ func (s *Set) openLoops(cfg *config.Config) error {
 		if inspectors != nil {
 			l.worker.Inspect(inspectors[i])
 		}
-		l.worker.OnRecord(logger(s, &l.lines))
+		l.worker.OnRecord(recorder(s, i))
 		l.worker.Share(&s.endpoints)
 		if s.opt.OnRefused != nil {
 			l.worker.OnRefused(s.opt.OnRefused())
