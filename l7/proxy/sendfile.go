@@ -9,6 +9,9 @@ import (
 // cache cost more than the copies they save.
 const sendfileLeast = 64 << 10
 
+// sendfileTurn is localTurn of a file that the kernel sends: without copies, it takes as long.
+const sendfileTurn = 1 << 20
+
 // plainFront returns the connection to which the kernel can send the file itself: HTTP/1.1 without TLS, and content with a length,
 // which has no framing (RFC 9112 6.2). Otherwise the machine is nil.
 func (l *local) plainFront() (*link.Link, *http1.Machine) {
@@ -27,7 +30,7 @@ func (l *local) plainFront() (*link.Link, *http1.Machine) {
 // not in the page cache is left to read.
 func (l *local) sendDirectly(to *link.Link, m *http1.Machine) (sent int, going bool) {
 	x := l.x
-	n := l.answer.Cached(localTurn)
+	n := l.answer.Cached(sendfileTurn)
 	if n == 0 {
 		l.read()
 		return 0, false

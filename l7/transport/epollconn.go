@@ -185,7 +185,10 @@ func (c *epollConn) callAgain() {
 }
 
 // Write implements Conn.
-func (c *epollConn) Write(p []byte) (int, error) {
+func (c *epollConn) Write(p []byte) (int, error) { return c.send(p, 0) }
+
+// send is Write with flags of send(2).
+func (c *epollConn) send(p []byte, flags uintptr) (int, error) {
 	if c.fd < 0 {
 		return 0, ErrClosed
 	}
@@ -195,7 +198,7 @@ func (c *epollConn) Write(p []byte) (int, error) {
 	if c.errno != 0 {
 		return 0, c.Err()
 	}
-	n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(c.fd), uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)), unix.MSG_NOSIGNAL, 0, 0)
+	n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(c.fd), uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)), unix.MSG_NOSIGNAL|flags, 0, 0)
 	if errno != 0 {
 		return 0, c.writeError(errno)
 	}
@@ -205,27 +208,31 @@ func (c *epollConn) Write(p []byte) (int, error) {
 	return int(n), nil
 }
 
-// SendFile implements FileSender by sendfile(2): no byte passes through the process. The runtime is not informed of the call, as of
-// Write: that would wake another thread for each.
-func (c *epollConn) SendFile(file int, offset int64, n int) (int, error) {
+// SendFile implements FileSender by sendfile(2): no byte of the file passes through the process. head waits in the kernel for what
+// follows (MSG_MORE), or it would be a segment of its own. The runtime is not informed of the call, as of Write: that would wake
+// another thread for each.
+func (c *epollConn) SendFile(head []byte, file int, offset int64, n int) (ofHead, ofFile int, err error) {
+	if ofHead, err = c.send(head, unix.MSG_MORE); err != nil || ofHead < len(head) {
+		return ofHead, 0, err
+	}
 	switch {
 	case c.fd < 0:
-		return 0, ErrClosed
+		return 0, 0, ErrClosed
 	case c.errno != 0:
-		return 0, c.Err()
+		return 0, 0, c.Err()
 	}
 	sent, _, errno := unix.RawSyscall6(unix.SYS_SENDFILE, uintptr(c.fd), uintptr(file), uintptr(unsafe.Pointer(&offset)), uintptr(n), 0, 0)
 	switch errno {
 	case 0:
 	case unix.EAGAIN, unix.EINTR, unix.EPIPE, unix.ECONNRESET, unix.ETIMEDOUT:
-		return 0, c.writeError(errno)
+		return ofHead, 0, c.writeError(errno)
 	default: // of the file, such as EIO
-		return 0, errno
+		return ofHead, 0, errno
 	}
 	if int(sent) < n {
 		c.flags |= wantWrite
 	}
-	return int(sent), nil
+	return ofHead, int(sent), nil
 }
 
 // writeError returns the error of a system call that has written nothing.

@@ -25,10 +25,12 @@ func TestSendFile(t *testing.T) {
 	defer f.Close()
 	l := newLoop(t)
 	const from, n = 1000, 8<<20 - 2000
+	head := []byte("head of it ")
 	var sent, waits int
 	send := func(c Conn) {
 		for sent < n {
-			k, err := c.(FileSender).SendFile(int(f.Fd()), int64(from+sent), n-sent)
+			h, k, err := c.(FileSender).SendFile(head, int(f.Fd()), int64(from+sent), n-sent)
+			head = head[h:]
 			if sent += k; err == ErrAgain {
 				waits++
 				return
@@ -38,14 +40,14 @@ func TestSendFile(t *testing.T) {
 				break
 			}
 		}
-		if k, err := c.(FileSender).SendFile(int(f.Fd()), int64(len(content)), 10); k != 0 || err != nil {
+		if _, k, err := c.(FileSender).SendFile(nil, int(f.Fd()), int64(len(content)), 10); k != 0 || err != nil {
 			t.Errorf("behind the end: %d, %v", k, err)
 		}
-		if _, err := c.(FileSender).SendFile(-1, 0, 10); err != unix.EBADF || c.Err() != nil {
+		if _, _, err := c.(FileSender).SendFile(nil, -1, 0, 10); err != unix.EBADF || c.Err() != nil {
 			t.Errorf("no file: %v, connection %v", err, c.Err())
 		}
 		c.Close()
-		if _, err := c.(FileSender).SendFile(int(f.Fd()), 0, 10); err != ErrClosed {
+		if _, _, err := c.(FileSender).SendFile(nil, int(f.Fd()), 0, 10); err != ErrClosed {
 			t.Errorf("closed: %v", err)
 		}
 	}
@@ -68,8 +70,8 @@ func TestSendFile(t *testing.T) {
 	iterateUntil(t, l, "nothing was sent", func() bool { return waits > 0 })
 	close(hold)
 	iterateUntil(t, l, "not all was sent", func() bool { return sent == n })
-	if b := <-got; !bytes.Equal(b, content[from:from+n]) {
-		t.Errorf("%d bytes of %d arrived, or others", len(b), n)
+	if b := <-got; !bytes.Equal(b, append([]byte("head of it "), content[from:from+n]...)) {
+		t.Errorf("%d bytes of %d arrived, or others", len(b), n+11)
 	}
 }
 
@@ -88,7 +90,7 @@ func TestSendFileAfterReset(t *testing.T) {
 				return
 			}
 			failed = true
-			if _, err := c.(FileSender).SendFile(int(f.Fd()), 0, 10); !errors.Is(err, unix.ECONNRESET) {
+			if _, _, err := c.(FileSender).SendFile(nil, int(f.Fd()), 0, 10); !errors.Is(err, unix.ECONNRESET) {
 				t.Errorf("%v, want a reset", err)
 			}
 		})

@@ -79,10 +79,10 @@ type Conn interface {
 
 // FileSender is a Conn whose transport reads files itself.
 type FileSender interface {
-	// SendFile sends n bytes of a file from an offset, as Write does: all, or what the send buffer takes. 0 without an error is the end
-	// of the file. It holds up the loop while bytes that are not in the page
-	// cache come from the disk.
-	SendFile(file int, offset int64, n int) (int, error)
+	// SendFile sends head and n bytes of a file from an offset, as one Write would do: all, or what the send buffer takes, which it
+	// returns for each. The file has ended where head was sent, and nothing of the file without an error. It holds up the loop while
+	// bytes that are not in the page cache come from the disk.
+	SendFile(head []byte, file int, offset int64, n int) (ofHead, ofFile int, err error)
 }
 
 // Listener accepts connections on one address.
