@@ -66,7 +66,7 @@ func isPlainName(s string) bool {
 		odd |= c & (last << 1)
 		last = c
 	}
-	return and != 0 && (odd&pairs)|(last&beforeDot) == 0 && s[len(s)-1] > '9'
+	return and != 0 && odd&pairs == 0 && s[len(s)-1] > '9'
 }
 
 // isNormalName reports whether a name in lower case has one reading.

@@ -1,6 +1,9 @@
 package proxy
 
-import "sync/atomic"
+import (
+	"net/netip"
+	"sync/atomic"
+)
 
 // Admission counts the connections of clients at a listener: of all workers, at all its addresses and of all versions of HTTP. The
 // workers of a proxy share it, so that a limit holds for them together, and a reload keeps it. The zero value is valid.
@@ -15,7 +18,7 @@ type Denial uint8
 // Values of Denial.
 const (
 	DeniedLimit    Denial = iota // Limits.Connections
-	DeniedDraining               // the listener was removed, or the gateway stops
+	DeniedDraining               // the listener was removed, or serves HTTP/3 alone from now on, or the gateway stops
 	Denials                      // how many there are
 )
 
@@ -55,11 +58,27 @@ func (a *Admission) full(limit int64) bool {
 	return true
 }
 
-// admit decides on a connection of a client.
-func (l *listening) admit() bool {
-	if l.draining() {
+// admit decides on a connection of a client. One that it refuses is in the access log.
+func (l *listening) admit(from netip.AddrPort, protocol string) bool {
+	switch {
+	case l.draining(), protocol == "TCP" && l.current.onlyHTTP3():
 		l.admission.deny(DeniedDraining)
-		return false
+		l.w.recordDenied(l, from, protocol, DeniedDraining)
+	case !l.admission.admit(l.current.Limits.Connections):
+		l.w.recordDenied(l, from, protocol, DeniedLimit)
+	default:
+		return true
 	}
-	return l.admission.admit(l.current.Limits.Connections)
+	return false
+}
+
+// recordDenied reports a connection that was refused as soon as it came to the access log. The lines of a second are bounded: clients
+// that open connections without end must not fill it. All are counted by the Admission.
+func (w *Worker) recordDenied(l *listening, from netip.AddrPort, protocol string, d Denial) {
+	if !w.linesDenied.take(w.Now) {
+		return
+	}
+	c := &clientInfo{at: l, addr: from}
+	c.use(l.current)
+	w.recordRefused(c, protocol, 0, [...]*failure{errLimit, errUnavailable}[d].name, d.String())
 }

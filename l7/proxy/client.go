@@ -62,7 +62,7 @@ func (w *Worker) accept3(l *listening, conn *quicconn.Conn) quicconn.Handler {
 	}
 	f := h3side.NewFront(&w.Runner, conn, l.current.HTTP3.Machine, &c.conf, c)
 	c.conn, w.fronts3[c] = f, f
-	if c.admitted = l.admit(); !c.admitted {
+	if c.admitted = l.admit(remoteOf(conn), "QUIC"); !c.admitted {
 		f.Close(http3.ExcessiveLoad, "", nil)
 		return f
 	}
@@ -177,9 +177,17 @@ const earlyData = "early-data"
 // moved notes the client's address, which may change (RFC 9000 9). It is read for each request: rules and Forwarded
 // name the address that the request came from.
 func (c *clientInfo) moved() {
-	if a, ok := c.quic.Remote().(*net.UDPAddr); ok {
-		c.addr = netip.AddrPortFrom(a.AddrPort().Addr().Unmap(), uint16(a.Port))
+	if a := remoteOf(c.quic); a.IsValid() {
+		c.addr = a
 	}
+}
+
+// remoteOf returns the present address of a client, the zero value if it is not known.
+func remoteOf(c *quicconn.Conn) (at netip.AddrPort) {
+	if a, ok := c.Remote().(*net.UDPAddr); ok {
+		at = netip.AddrPortFrom(a.AddrPort().Addr().Unmap(), uint16(a.Port))
+	}
+	return at
 }
 
 // safe reports whether a method changes nothing (RFC 9110 9.2.1). Methods that are not known may change something.

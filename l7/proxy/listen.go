@@ -60,7 +60,7 @@ func (w *Worker) accept(at *listening, conn transport.Conn) transport.Handler {
 	w.counters.open.Add(1)
 	l := link.New(&w.Runner, conn)
 	w.fronts[l], l.OnClosed = nil, w.frontClosed
-	if ln.onlyHTTP3() || !at.admit() {
+	if !at.admit(l.Remote, "TCP") {
 		l.Session = closer{}
 		l.Abort()
 		return l

@@ -41,11 +41,12 @@ func (w *Worker) handshakeFailed(c *clientInfo, failure, reason string) {
 // lines of a second are bounded: a flood must not fill the log.
 func (w *Worker) handshakeFailed3(l *listening, from netip.AddrPort, cause error) {
 	w.Enter()
-	w.counters.handshakes.Add(1)
-	if w.Now >= w.lines3.since.Add(time.Second) {
-		w.lines3.since, w.lines3.n = w.Now, 0
+	if errors.Is(cause, errFull) { // the Admission has counted it
+		w.recordDenied(l, from, "QUIC", DeniedLimit)
+		return
 	}
-	if w.lines3.n++; w.lines3.n > maxHandshakeLines {
+	w.counters.handshakes.Add(1)
+	if !w.lines3.take(w.Now) {
 		return
 	}
 	c := &clientInfo{at: l, addr: from}
@@ -57,13 +58,22 @@ func (w *Worker) handshakeFailed3(l *listening, from netip.AddrPort, cause error
 	w.recordRefused(c, "QUIC", 0, failure, reason)
 }
 
-// maxHandshakeLines bounds the lines of a worker in a second for handshakes of QUIC.
-const maxHandshakeLines = 100
+// maxLines bounds the lines of a worker in a second for handshakes of QUIC, and for connections that are refused as soon as they come.
+const maxLines = 100
 
 // lineBudget counts the lines of a second.
 type lineBudget struct {
 	since clock.Time
 	n     int
+}
+
+// take reports whether there may be another line.
+func (b *lineBudget) take(now clock.Time) bool {
+	if now >= b.since.Add(time.Second) {
+		b.since, b.n = now, 0
+	}
+	b.n++
+	return b.n <= maxLines
 }
 
 // recordRefused reports input to the access log that became no exchange and no stream.

@@ -139,14 +139,96 @@ func TestFailedHandshakesOfHTTP3AreRecorded(t *testing.T) {
 	}
 	var endpoint *endpoint
 	r.do(func() { endpoint = r.endpoints.open[netip.MustParseAddrPort(r.secure)] })
-	for range 3 * maxHandshakeLines {
+	for range 3 * maxLines {
 		endpoint.handshakeFailed(&net.UDPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 7}, quic.ErrHandshakeTimeout)
 	}
-	r.eventually("all are counted", func() bool { return r.worker.Stats().Handshakes == 2+3*maxHandshakeLines })
-	if n := len(records); n < maxHandshakeLines-2 || n >= 3*maxHandshakeLines {
-		t.Errorf("%d lines of %d", n, 3*maxHandshakeLines)
+	r.eventually("all are counted", func() bool { return r.worker.Stats().Handshakes == 2+3*maxLines })
+	if n := len(records); n < maxLines-2 || n >= 3*maxLines {
+		t.Errorf("%d lines of %d", n, 3*maxLines)
 	}
 	if got := <-records; got.Client.String() != "192.0.2.1:7" || got.Error != "connection_timeout" {
 		t.Errorf("%+v", got)
+	}
+}
+
+// Connections that are refused as soon as they come have lines with the reason, as many as there may be in a second. All are counted.
+func TestDeniedConnectionsAreRecorded(t *testing.T) {
+	r := newMemRig(t, func(r *memRig, tree *Tree) {
+		for _, ln := range tree.Listeners {
+			ln.Limits.Connections = 1
+		}
+	})
+	var got []Record
+	r.worker.OnRecord(func(record *Record) { got = append(got, *record) })
+	var first []*memtransport.Peer
+	for _, to := range []netip.AddrPort{memHTTP1, memHTTP2} {
+		first = append(first, r.connect(to))
+		p := r.connect(to)
+		r.run()
+		want := []Record{{
+			Client: p.Conn.Remote(), Listener: map[netip.AddrPort]string{memHTTP1: "one", memHTTP2: "two"}[to],
+			Protocol: "TCP", Error: "connection_limit_reached", Reason: "limit",
+		}}
+		if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })); diff != "" || !p.Reset {
+			t.Errorf("records: %s", diff)
+		}
+		got = nil
+	}
+	for range 3 * maxLines {
+		r.connect(memHTTP1)
+	}
+	r.run()
+	if n := len(got); n > maxLines || n < maxLines-2 {
+		t.Errorf("%d lines, want %d", n, maxLines)
+	}
+	if n := r.worker.admissions["one"].Refused(DeniedLimit); n != 3*maxLines+1 {
+		t.Errorf("%d are counted", n)
+	}
+	r.pass(2 * time.Second)
+	got = nil
+	r.worker.draining = true
+	r.connect(memHTTP1)
+	r.run()
+	if len(got) != 1 || got[0].Error != "destination_unavailable" || got[0].Reason != "draining" {
+		t.Errorf("while draining: %+v", got)
+	}
+	r.nothingLeft(first...)
+}
+
+// So have those of HTTP/3, before the handshake and after it.
+func TestDeniedConnectionsOfHTTP3AreRecorded(t *testing.T) {
+	var shared *Admission
+	for _, before := range []bool{false, true} {
+		r := http3Rig(t, "127.0.0.1:1", func(r *rig) {
+			if r.tree.Listeners[1].Limits.Connections = 1; before {
+				shared = &Admission{}
+				r.tree.Listeners[1].Admission = shared
+			}
+		})
+		records := make(chan Record, 10)
+		r.do(func() { r.worker.OnRecord(func(record *Record) { records <- *record }) })
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		r.dial3(ctx, quicSocket(t), nil)
+		r.eventually("the first connection", func() bool { return len(r.worker.fronts3) == 1 })
+		from := quicSocket(t)
+		addr, err := net.ResolveUDPAddr("udp", r.secure)
+		must(t, err)
+		_, err = from.Dial(ctx, addr, &ctls.Config{RootCAs: r.roots, ServerName: "gateway.test", NextProtos: []string{"h3"}}, nil)
+		if before != (err != nil) {
+			t.Errorf("before the handshake %v: %v", before, err)
+		}
+		select {
+		case got := <-records:
+			_, port, _ := net.SplitHostPort(from.LocalAddr().String())
+			if fmt.Sprint(got.Client.Port()) != port || got.Listener != "secure" || got.Protocol != "QUIC" || got.Error != "connection_limit_reached" || got.Reason != "limit" {
+				t.Errorf("before the handshake %v: %+v", before, got)
+			}
+		case <-ctx.Done():
+			t.Fatal("no record")
+		}
+		if n := r.worker.Stats().Handshakes; n != 0 {
+			t.Errorf("%d handshakes have failed", n)
+		}
 	}
 }

@@ -65,6 +65,8 @@ type Worker struct {
 	fronts3   map[*clientInfo]*h3side.Front
 	lines3    lineBudget // of failed handshakes
 
+	linesDenied lineBudget // of connections that are refused as soon as they come
+
 	// What is counted and reported. Counters have one writer, the loop, and any number of readers.
 	id       int // of the worker, from 0
 	counters counters
