@@ -50,7 +50,7 @@ func (r *rig) parts() (n int) {
 
 // TestFilesGoPastTheProcess: the kernel sends what is in its cache to a plain connection, so that no buffer is used, and nothing else.
 func TestFilesGoPastTheProcess(t *testing.T) {
-	content := fileContent(3<<20)
+	content := fileContent(3 << 20)
 	r, name := fileRig(t, content)
 	for range 2 {
 		if b := fetch(t, r.client(false), "http://"+r.addr+"/f"); !bytes.Equal(b, content) {
