@@ -54,7 +54,7 @@ type flags struct {
 	suite, out, merge  string
 	only               []string
 	list, json, strict bool
-	quick              bool
+	quick, page        bool
 	rounds, repeat     int
 	ownRounds          bool // -rounds was given
 	duration, warmup   time.Duration
@@ -72,6 +72,7 @@ func parseFlags(args []string, stderr io.Writer) (flags, error) {
 	fs.StringVar(&f.out, "out", "", "folder of the results (default bench/results)")
 	fs.StringVar(&f.merge, "merge", "", "suite kern: take the figures of all operations from a file that `millrace bench kern --json` wrote, on a machine with a GPU")
 	fs.BoolVar(&f.quick, "quick", false, "suite kern: all operations with fewer sizes and packets, and less time")
+	fs.BoolVar(&f.page, "performance", false, "write docs/performance.md and the README's table of the results in "+publishedDir+", and end")
 	fs.BoolVar(&f.list, "list", false, "list the suites and end")
 	fs.BoolVar(&f.json, "json", false, "print JSON, not Markdown")
 	fs.BoolVar(&f.strict, "strict", false, "exit with 3 when a gate is not met or a contestant failed")
@@ -86,7 +87,7 @@ func parseFlags(args []string, stderr io.Writer) (flags, error) {
 	switch {
 	case fs.NArg() > 0:
 		return f, fmt.Errorf("unexpected argument %q", fs.Arg(0))
-	case f.list:
+	case f.list || f.page:
 		return f, nil
 	case (f.merge != "" || f.quick) && f.suite != kern.Name:
 		return f, errors.New("-merge and -quick are of the suite kern")
@@ -107,6 +108,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case err != nil:
 		fmt.Fprintln(stderr, "bench:", err)
 		return exitUsage
+	case f.page:
+		if err := writePerformance(); err != nil {
+			fmt.Fprintln(stderr, "bench:", err)
+			return exitFailed
+		}
+		return exitOK
 	case f.list:
 		for _, s := range suites {
 			fmt.Fprintf(stdout, "%-12s %s\n", s.Name, s.Title)

@@ -102,6 +102,11 @@ func (m MeasureResult) values(name string, metric Metric) []float64 {
 	return v
 }
 
+// Ratio summarizes the ratios of a metric of two contestants, round by round.
+func (m MeasureResult) Ratio(name, against string, metric Metric) Summary {
+	return Summarize(m.ratios(name, against, metric))
+}
+
 func (m MeasureResult) ratios(name, against string, metric Metric) []float64 {
 	return pairwise(m.byRound(name, metric), m.byRound(against, metric))
 }
