@@ -29,7 +29,7 @@ export CGO_ENABLED = 0
 
 include internal/tools/require.mk
 
-.PHONY: help deps deps-run deps-bench preload install run build build-cuda check format test test-first test-others bench performance lint deadcode generate generate-check clean
+.PHONY: help deps deps-run deps-bench preload install run build build-cuda check format test test-first test-others bench lint deadcode generate generate-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -125,9 +125,6 @@ test-modules = failed=; for m in $(1); do \
 
 bench: deps-bench build ## measure a suite against its peers (SUITE=packet-io), into bench/results
 	$(GO) -C bench run . -suite $(SUITE) $(BENCHFLAGS)
-
-performance: ## write docs/performance.md and the README's table of bench/results/16cores
-	$(GO) -C bench run . -performance
 
 lint: ## gofumpt, vet, staticcheck
 	@out=$$($(GO) $(TOOL) gofumpt -l .); if [ -n "$$out" ]; then echo "not gofumpt-clean:"; echo "$$out"; exit 1; fi

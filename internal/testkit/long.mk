@@ -5,7 +5,7 @@ SOAK        ?= 60s
 CONNECTIONS ?= 1000000
 MEASUREMENTS ?= 50000
 
-.PHONY: race netns list-netns fuzz soak soak-shim timing
+.PHONY: race netns list-netns fuzz soak soak-shim timing performance
 
 # What tests in network namespaces import, if only by way of others.
 TESTNET  := github.com/millrace/millrace/internal/testkit/testnet
@@ -50,3 +50,6 @@ soak: ## the long forms of tests, for SOAK (60s) each: the configuration changes
 
 soak-shim: build ## nginx, redis, iperf3, curl, wrk and UDP under millrace exec at 1 % loss, for SOAK (60s) on each tier (root)
 	MILLRACE_PROGRAMS=$(abspath $(BIN)/millrace) MILLRACE_MUST_NETNS=1 MILLRACE_SOAK=$(SOAK) $(GO) -C internal/testkit/interop test -count=1 -timeout 0 -v -run '^TestSoak$$' ./programs
+
+performance: ## write docs/performance.md and the README's table of bench/results/16cores
+	$(GO) -C bench run . -performance
