@@ -183,7 +183,7 @@ func (l *loopChannel) inLoop(in socket.LoopStack, b []byte, fds []int) (r reply,
 		return r, false
 	}
 	k, err := c.s.findNow(c, fds[0])
-	if err != nil || !k.stream || k.holdsStrangers() || !k.ops.TryLock() {
+	if err != nil || !k.stream || k.holdsStrangers() || k.entersLoop(&q) || !k.ops.TryLock() {
 		return r, false
 	}
 	defer k.ops.Unlock()

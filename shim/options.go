@@ -55,6 +55,17 @@ type optionName struct{ level, name int }
 type optionSpec struct {
 	set func(k *sock, n optionName, v []byte) error
 	get func(k *sock, n optionName, b []byte) ([]byte, error)
+
+	enters bool // it enters a loop, so that a loop cannot do it: it may be its own
+}
+
+// entersLoop reports whether an option is for a goroutine (see loopChannel.inLoop).
+func (k *sock) entersLoop(q *request) bool {
+	if q.op != opSetOption && q.op != opGetOption {
+		return false
+	}
+	spec, ok := k.spec(optionName{int(q.level), int(q.name)})
+	return ok && spec.enters
 }
 
 // setOption is setsockopt(2).

@@ -67,7 +67,7 @@ var streamOptions = map[optionName]optionSpec{
 	nameT(unix.TCP_WINDOW_CLAMP):     kept(0, 0, math.MaxInt32),
 	nameT(unix.TCP_ULP):              {set: func(*sock, optionName, []byte) error { return syscall.ENOENT }},
 
-	nameS(unix.SO_BINDTODEVICE):    {set: setDevice, get: getDevice},
+	nameS(unix.SO_BINDTODEVICE):    {set: setDevice, get: getDevice, enters: true},
 	nameS(unix.SO_KEEPALIVE):       tcpInt(socket.OptKeepAlive),
 	nameS(unix.SO_OOBINLINE):       kept(0, math.MinInt32, math.MaxInt32), // urgent bytes are in line in any case
 	nameS(unix.SO_MAX_PACING_RATE): tcpInt(socket.OptMaxPacing),

@@ -138,7 +138,7 @@ func TestRebind(t *testing.T) {
 func TestCorners(t *testing.T) {
 	_, lib := compileClient(t)
 	compileOracle(t, "corners")
-	for _, part := range []string{"long-options", "error-queue", "woken", "disconnected", "refusals", "ends", "control", "lengths", "early-options", "plain-calls", "more"} {
+	for _, part := range []string{"long-options", "error-queue", "woken", "disconnected", "refusals", "ends", "control", "lengths", "early-options", "plain-calls", "more", "devices"} {
 		want := oracle(t, "corners", part)
 		for _, mode := range oracleModes {
 			if part == "ends" && mode.name == "direct" {

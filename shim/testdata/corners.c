@@ -6,6 +6,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -364,6 +365,21 @@ static void more(void)
 	printf("%.*s\n", (int)n, data);
 }
 
+/* devices asks for the device of sockets, which the node has to look for among those of the stack. */
+static void devices(void)
+{
+	for (int i = 0; i < 2; i++) {
+		int fd = socket(AF_INET, i == 0 ? SOCK_STREAM : SOCK_DGRAM, 0);
+		char name[IF_NAMESIZE] = "";
+		socklen_t len = sizeof name;
+		show("any", setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, "", 1));
+		show("none", setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, "no-such", 8));
+		show("get", getsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, name, &len));
+		show("length", len);
+		close(fd);
+	}
+}
+
 /* plain_calls reads and writes datagrams by calls of files, and asks for names and options in odd states. */
 static void plain_calls(void)
 {
@@ -425,7 +441,7 @@ int main(int n, char **args)
 	} parts[] = {
 		{"long-options", long_options}, {"error-queue", error_queue}, {"woken", woken}, {"disconnected", disconnected},
 		{"refusals", refusals}, {"ends", ends}, {"control", control_messages}, {"lengths", lengths}, {"early-options", early_options},
-		{"plain-calls", plain_calls}, {"more", more},
+		{"plain-calls", plain_calls}, {"more", more}, {"devices", devices},
 	};
 	signal(SIGPIPE, SIG_IGN);
 	alarm(10);
