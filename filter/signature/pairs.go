@@ -1,10 +1,8 @@
 package signature
 
 import (
-	"bytes"
 	"fmt"
 	"slices"
-	"unicode"
 )
 
 // A rule that names a buffer which its protocol never has would load and never match. Each pair of protocol and buffer works
@@ -89,59 +87,4 @@ func (p *ruleParser) pairs() {
 		}
 		first = b
 	}
-}
-
-// earliestEnd returns the least number of bytes that there are up to the end of a content, where the one before it ends at that at the
-// earliest.
-func (c *Content) earliestEnd(before int) int {
-	switch {
-	case c.Relative && c.DistanceVar == 0:
-		return max(before+c.Distance, 0) + len(c.Bytes)
-	case !c.Relative && c.OffsetVar == 0:
-		return c.Offset + len(c.Bytes)
-	}
-	return len(c.Bytes)
-}
-
-// check returns what makes the tests of a part fail in every buffer.
-func (q *Part) check() error {
-	if q.Absent && q.OrElse != (len(q.Tests) > 0) {
-		return fmt.Errorf("%v is absent, so nothing is in it; absent:or_else is followed by what may be in it", q.Buffer)
-	}
-	most, least, end := uint64(1<<62), 0, 0 // end: where the content before ends at the earliest
-	for i := range q.Tests {
-		switch t := &q.Tests[i]; t.Kind {
-		case TestSize:
-			if !t.Size.Not {
-				most = min(most, t.Size.High)
-			}
-		case TestContent:
-			c := t.Content
-			if c.Not {
-				continue
-			}
-			if q.Buffer == HTTPHost && !c.NoCase && bytes.ContainsFunc(c.Bytes, unicode.IsUpper) {
-				return fmt.Errorf("%v is in lower case, and %q is not: write it so, or add nocase", q.Buffer, c.Bytes)
-			}
-			end = c.earliestEnd(end)
-			least = max(least, end)
-		case TestPattern, TestBase64:
-			end = 0
-		case TestByte, TestExtract, TestMath, TestJump:
-			if t.Kind == TestJump {
-				end = 0 // it goes anywhere
-			}
-			if n := t.Number; n.Offset < 0 && !n.Relative && n.OffsetVar == 0 {
-				return fmt.Errorf("offset %d is before the begin of the buffer; it is behind another test with relative", n.Offset)
-			}
-		case TestIsDataAt:
-			if d := t.IsDataAt; d.At < 0 && !d.Relative && d.Var == 0 {
-				return fmt.Errorf("isdataat %d is before the begin of the buffer", d.At)
-			}
-		}
-	}
-	if uint64(least) > most {
-		return fmt.Errorf("a buffer of at most %d bytes has no content that ends at byte %d", most, least)
-	}
-	return nil
 }

@@ -225,9 +225,12 @@ func (p *ruleParser) finish() {
 				}
 			}
 		}
-		if err := r.Parts[i].check(); err != nil {
+		if err := r.Parts[i].check(r.payloadSizes()); err != nil {
 			p.fail(0, err)
 		}
+	}
+	if err := r.checkPacket(); err != nil {
+		p.fail(0, err)
 	}
 	if r.FTPBounce {
 		p.bounce()
