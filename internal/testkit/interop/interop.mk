@@ -103,6 +103,8 @@ bogo: $(if $(filter .deps/%,$(BOGO)),.deps/boringssl) ## BoringSSL's TLS test su
 TLSFUZZER        ?= .deps/tlsfuzzer
 TLSFUZZER_COMMIT := 14555fe211456c46deccc4b2d94751dbd894aece
 TLSFUZZER_LIMIT  ?= 60
+TLSFUZZER_TIME   ?= 30m
+TLSFUZZER_SKIP   ?=
 TLSLITE          := .deps/tlslite/bin/python
 
 .deps/tlsfuzzer:
@@ -113,6 +115,7 @@ $(TLSLITE):
 
 tlsfuzzer: $(if $(filter .deps/%,$(TLSFUZZER)),.deps/tlsfuzzer) $(TLSLITE) ## tlsfuzzer's scripts against crypto/tls and the gateway, TLSFUZZER_LIMIT (60) conversations of each, 0 for all; fetched unless TLSFUZZER names its folder
 	MILLRACE_TLSFUZZER=$(abspath $(TLSFUZZER)) MILLRACE_TLSFUZZER_PYTHON=$(abspath $(TLSLITE)) MILLRACE_TLSFUZZER_LIMIT=$(TLSFUZZER_LIMIT) \
+	MILLRACE_TLSFUZZER_TIME=$(TLSFUZZER_TIME) MILLRACE_TLSFUZZER_SKIP='$(TLSFUZZER_SKIP)' \
 		$(GO) -C internal/testkit/interop test -count=1 -v -timeout 0 -run '^TestTLSFuzzer$$' .
 
 # Autobahn's test suite needs Python 2.7, for which pip knows no dependencies any more: they are named here. Two of its imports are

@@ -37,7 +37,8 @@ var fuzzerDifferences = map[string]string{
 // TestTLSFuzzer runs tlsfuzzer's scripts for servers against crypto/tls and against the HTTPS listener of a gateway with the same
 // Config. What crypto/tls passes the gateway must pass. MILLRACE_TLSFUZZER names a checkout, MILLRACE_TLSFUZZER_PYTHON a
 // Python that has tlslite-ng (`make tlsfuzzer`). Of each script so many conversations are run as MILLRACE_TLSFUZZER_LIMIT says,
-// the same ones of both servers, 0 for all.
+// the same ones of both servers, 0 for all. MILLRACE_TLSFUZZER_SKIP leaves out scripts, and one that needs more than
+// MILLRACE_TLSFUZZER_TIME with one server is not compared: ML-DSA in Python takes hours.
 func TestTLSFuzzer(t *testing.T) {
 	f := &tlsFuzzer{dir: os.Getenv("MILLRACE_TLSFUZZER"), python: os.Getenv("MILLRACE_TLSFUZZER_PYTHON"), limit: "60", slots: make(chan struct{}, 4)}
 	if f.dir == "" || f.python == "" {
@@ -47,6 +48,13 @@ func TestTLSFuzzer(t *testing.T) {
 		f.limit = n
 	}
 	f.only = regexp.MustCompile(os.Getenv("MILLRACE_TLSFUZZER_ONLY"))
+	if skip := os.Getenv("MILLRACE_TLSFUZZER_SKIP"); skip != "" {
+		f.skip = regexp.MustCompile(skip)
+	}
+	f.time = 30 * time.Minute
+	if d, err := time.ParseDuration(os.Getenv("MILLRACE_TLSFUZZER_TIME")); err == nil {
+		f.time = d
+	}
 	for _, auth := range []tls.ClientAuthType{tls.NoClientCert, tls.RequestClientCert} {
 		f.standard[auth], f.gateways[auth] = fuzzedServers(t, f.dir, auth)
 	}
@@ -67,7 +75,8 @@ func TestTLSFuzzer(t *testing.T) {
 // tlsFuzzer is the suite and the servers, by whether they ask for a client's certificate.
 type tlsFuzzer struct {
 	dir, python, limit string
-	only               *regexp.Regexp
+	only, skip         *regexp.Regexp // scripts that run, and those that do not
+	time               time.Duration  // of a script, at most
 	standard           [2]netip.AddrPort
 	gateways           [2]*testGateway
 	slots              chan struct{} // scripts that may run at a time
@@ -105,7 +114,7 @@ type fuzzerResult struct {
 // runsOf returns the runs of a script: as it is; with a suite whose records the engine encrypts itself, where it can be told one; and
 // those of TLS 1.3 with the group of the engine's own handshakes too.
 func (f *tlsFuzzer) runsOf(t *testing.T, script string) (list []fuzzerRun) {
-	if notOfFuzzer.MatchString(script) || !f.only.MatchString(script) {
+	if notOfFuzzer.MatchString(script) || !f.only.MatchString(script) || f.skip != nil && f.skip.MatchString(script) {
 		return nil
 	}
 	name := strings.ReplaceAll(strings.TrimSuffix(script, ".py"), "-", "_") + ".py"
@@ -207,7 +216,7 @@ var (
 
 // script runs a script, or some of its conversations, and returns how many it has run and which have failed.
 func (f *tlsFuzzer) script(c fuzzerRun, addr netip.AddrPort, only ...string) (total int, failed []string, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), f.time)
 	defer cancel()
 	group := "secp256r1"
 	if c.x25519 {
@@ -220,6 +229,9 @@ func (f *tlsFuzzer) script(c fuzzerRun, addr netip.AddrPort, only ...string) (to
 	cmd := exec.CommandContext(ctx, f.python, append(args, only...)...)
 	cmd.Dir, cmd.Env = f.dir, append(os.Environ(), "PYTHONHASHSEED=0", "PYTHONDONTWRITEBYTECODE=1")
 	out, runErr := cmd.CombinedOutput()
+	if ctx.Err() != nil {
+		return 0, nil, fmt.Errorf("not over after %v", f.time)
+	}
 	m := fuzzerTotal.FindSubmatch(out)
 	if m == nil {
 		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
