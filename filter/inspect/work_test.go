@@ -121,7 +121,7 @@ func TestContentsTakeLinearWork(t *testing.T) {
 		`content:"a"; content:"b"; distance:1; within:30000; content:"c"; distance:2; within:30000;`,
 		`content:"a"; content:!"b"; distance:0;`,
 		`content:"a"; content:"b"; distance:0; content:"c";`,
-		`content:"a"; content:"b"; distance:0; dsize:1;`,
+		`content:"a"; content:"b"; distance:0; dsize:9;`,
 		`content:"a"; nocase; content:"B"; nocase; distance:0; isdataat:60000,relative;`,
 		`content:"a"; content:"b"; pcre:"/^c/R";`,
 		`content:"a"; pcre:"/^b/R"; content:"c"; distance:0;`,
