@@ -182,6 +182,17 @@ var webRows = []webRow{
 		},
 	},
 	{
+		name: "latency with TLS 1.3 handshakes at half of the highest rate", unit: "request", count: "requests", peer: webNginx, who: allWeb,
+		port: tlsPort, tls: true, conns: 64, size: 128, rate: 50, web: role.WebOptions{PerConn: 1, Saturate: time.Second},
+		warmup: 500 * time.Millisecond, gates: []harness.Gate{gate(ours, harness.P99, webNginx, "<=", 1)},
+	},
+	{
+		name: "latency with TLS 1.3 handshakes with RSA-2048 at half of the highest rate", unit: "request", count: "requests", peer: webNginx,
+		who: allWeb, port: tlsPort, tls: true, rsa: true, conns: 64, size: 128, rate: 50,
+		web: role.WebOptions{PerConn: 1, Saturate: time.Second}, warmup: 500 * time.Millisecond,
+		gates: []harness.Gate{gate(ours, harness.P99, webNginx, "<=", 1)},
+	},
+	{
 		name: "latency at 20 000 requests a second", unit: "request", count: "requests", peer: webNginx, who: allWeb, port: webPort, conns: 64,
 		size: 128, rate: 20_000, warmup: 500 * time.Millisecond, gates: []harness.Gate{
 			gate(ours, harness.P50, webNginx, "<=", 1.2), gate(ours, harness.SliceP99, webNginx, "<=", 1.2),

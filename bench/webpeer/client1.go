@@ -21,12 +21,12 @@ type client1 struct {
 	coded []byte
 }
 
-func newClient1(g *Load) *client1 {
+func newClient1(g *Load, due time.Duration) *client1 {
 	scheme := "http"
 	if g.o.TLS {
 		scheme = "https"
 	}
-	return &client1{g: g, m: http1.NewMachine(http1.RoleClient, http1.Options{Scheme: scheme}), left: g.o.PerConn}
+	return &client1{g: g, due: due, m: http1.NewMachine(http1.RoleClient, http1.Options{Scheme: scheme}), left: g.o.PerConn}
 }
 
 func (s *client1) bind(c *conn) { s.c = c }
@@ -49,6 +49,10 @@ var (
 func (s *client1) open() {
 	if s.g.o.Op == OpWebSocket {
 		s.request(upgradeFields, "websocket")
+		return
+	}
+	if s.g.dialsWhenDue() {
+		s.issue(s.due)
 		return
 	}
 	s.g.free(s)

@@ -37,7 +37,9 @@ type LoadOptions struct {
 	Op      string // empty is OpGet
 	Conns   int
 	Streams int // of each connection of HTTP/2
-	PerConn int // requests on a connection before it is closed and another opened; 0 is no limit
+	// PerConn is the number of requests on a connection before it is closed and another opened; 0 is no limit. With 1 and a Rate a
+	// connection is opened when its request is due, so that the time of the request has its handshakes.
+	PerConn int
 	Size    int // bytes of a response
 	// Coding is the content coding that HTTP/1.1 asks for: responses are text then, and must have it. Bytes counts them decoded.
 	Coding string
@@ -108,11 +110,25 @@ func NewLoad(o LoadOptions) (*Load, error) {
 		g.every = time.Second / time.Duration(o.Rate)
 	}
 	for range o.Conns {
-		if err := g.dial(); err != nil {
+		if g.dialsWhenDue() {
+			g.idle = append(g.idle, dialer{g})
+		} else if err := g.dial(0); err != nil {
 			return nil, err
 		}
 	}
 	return g, nil
+}
+
+// dialsWhenDue reports whether connections are opened for their only request.
+func (g *Load) dialsWhenDue() bool { return g.every > 0 && g.o.PerConn == 1 && !g.o.HTTP2 }
+
+// dialer makes a request by opening a connection for it.
+type dialer struct{ g *Load }
+
+func (d dialer) issue(due time.Duration) {
+	if err := d.g.dial(due); err != nil {
+		d.g.err = err
+	}
 }
 
 // clientTLS makes handshakes alike for all proxies: what the oldest of them has. The certificate is compared, not verified,
@@ -140,8 +156,8 @@ func clientTLS(o LoadOptions) *stdtls.Config {
 // serverName is the host of all requests.
 const serverName = "bench.example"
 
-// dial opens a connection.
-func (g *Load) dial() error {
+// dial opens a connection. due is when its request is, if it is opened for that.
+func (g *Load) dial(due time.Duration) error {
 	var engine *tls.Engine
 	if g.o.TLS {
 		engine = tls.NewClientEngine(g.tls, tls.EngineOptions{Coroutines: &g.l.codes})
@@ -153,7 +169,7 @@ func (g *Load) dial() error {
 	if g.o.HTTP2 {
 		s = newClient2(g)
 	} else {
-		s = newClient1(g)
+		s = newClient1(g, due)
 	}
 	c, err := g.l.dial(g.o.To, s, engine)
 	if err != nil {
@@ -278,7 +294,11 @@ func (g *Load) First() error { return g.first }
 
 // replace opens a connection in the place of one that has failed or was used up.
 func (g *Load) replace() {
-	if err := g.dial(); err != nil {
+	if g.dialsWhenDue() {
+		g.idle = append(g.idle, dialer{g})
+		return
+	}
+	if err := g.dial(0); err != nil {
 		g.err = err
 	}
 }

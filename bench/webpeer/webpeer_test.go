@@ -76,6 +76,7 @@ func TestEveryOperationReachesTheBackend(t *testing.T) {
 		"WebSocket":        {Conns: 4, Op: OpWebSocket},
 		"gRPC":             {Conns: 2, Streams: 8, Op: OpGRPC, HTTP2: true},
 		"on schedule":      {Conns: 4, Size: 128, Rate: 2000},
+		"dialled when due": {Conns: 4, Size: 128, Rate: 2000, PerConn: 1},
 		"paths":            {Conns: 1, Size: 128, Paths: 7},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -165,6 +166,7 @@ func TestNetHTTPServesTheGeneratorOverTLS(t *testing.T) {
 	for name, o := range map[string]LoadOptions{
 		"keep-alive":     {Conns: 4, Size: 128},
 		"handshakes":     {Conns: 4, Size: 128, PerConn: 1},
+		"due handshakes": {Conns: 4, Size: 128, PerConn: 1, Rate: 500},
 		"large":          {Conns: 2, Size: MaxContent},
 		"HTTP/2":         {Conns: 2, Streams: 8, Size: 128, HTTP2: true},
 		"HTTP/2, larger": {Conns: 1, Streams: 4, Size: MaxContent, HTTP2: true},
@@ -274,6 +276,50 @@ func TestALateRequestCountsFromWhenItWasDue(t *testing.T) {
 	if q := Quantile(make([]uint64, len(g.Times.Counts())), g.Times.Counts(), 0.5); q < 50*time.Millisecond {
 		t.Errorf("the median is %v although a stop of 200 ms met nearly all of 150 requests", q)
 	}
+}
+
+// The time of a request whose connection is opened when it is due has the handshake: a server that takes 20 ms for one shows.
+func TestARequestThatDialsCountsItsHandshake(t *testing.T) {
+	o := LoadOptions{Conns: 4, Size: 128, TLS: true, Rate: 50, PerConn: 1}
+	o.To, o.Cert = tlsServer(t, false, http.HandlerFunc(answerContent))
+	o.To = slowly(t, o.To, 20*time.Millisecond)
+	g := drive(t, o, 20)
+	if g.Errors.Load() > 0 {
+		t.Fatal(g.First())
+	}
+	if least := Quantile(make([]uint64, len(g.Times.Counts())), g.Times.Counts(), 0.01); least < 20*time.Millisecond {
+		t.Errorf("one took %v", least)
+	}
+}
+
+// slowly passes connections on to a server, each after a while.
+func slowly(t *testing.T, to netip.AddrPort, after time.Duration) netip.AddrPort {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				time.Sleep(after)
+				s, err := net.Dial("tcp", to.String())
+				if err != nil {
+					return
+				}
+				defer s.Close()
+				go func() { _, _ = io.Copy(s, c) }()
+				_, _ = io.Copy(c, s)
+			}()
+		}
+	}()
+	return l.Addr().(*net.TCPAddr).AddrPort()
 }
 
 // A pause in one slice of five decides the quantile of the whole and not the median of the slices.
