@@ -14,7 +14,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -196,14 +195,222 @@ func TestUpgradeRefusesNoRequest(t *testing.T) {
 		if res.PID == old || res.PID == 0 || time.Duration(res.Drain) != 21*time.Second {
 			t.Errorf("%+v", res)
 		}
-		sometime(t, "the end of the old process", func() bool { return syscall.Kill(old, 0) != nil || old == s.first.Process.Pid && exited(s.first) })
+		sometime(t, "the end of the old process", func() bool { return exited(old) })
 		old = res.PID
 	}
 	l.end(t, 100)
 }
 
-// exited reports whether a process that this one has started has ended.
-func exited(cmd *exec.Cmd) bool {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", cmd.Process.Pid))
+// exited reports whether a process has ended, also one that its parent has not waited for.
+func exited(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err != nil || strings.Contains(string(stat), ") Z ")
+}
+
+// script writes a program.
+func script(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "program")
+	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestWhatCannotReplaceTheGatewayLeavesItAsItIs upgrades under load to programs that crash, are none, or end at once, and to files with
+// errors: the gateway goes on and says why, no request fails, and then it is upgraded.
+func TestWhatCannotReplaceTheGatewayLeavesItAsItIs(t *testing.T) {
+	t.Parallel()
+	src := strings.Replace(upgradeConfig, "BACKEND", word(t, "one"), 1)
+	s := newUpgradeSite(t, src)
+	wrong, cut := filepath.Join(t.TempDir(), "wrong.yaml"), filepath.Join(t.TempDir(), "cut")
+	if err := errors.Join(os.WriteFile(wrong, []byte(strings.Replace(src, "loops", "lops", 1)), 0o644), os.WriteFile(cut, nil, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	var l load
+	l.run(fresh(s.addr, "one"))
+	l.run(kept(s.addr, "one"))
+	for _, c := range []struct {
+		code int
+		want string
+		args []string
+	}{
+		{exitFailure, "this gateway goes on: the new process has ended (exit status 9)", []string{"--binary", script(t, "#!/bin/sh\nexit 9\n")}},
+		{exitFailure, "does not start", []string{"--binary", "/nonexistent"}},
+		{exitFailure, "does not start", []string{"--binary", cut}}, // as a full disk leaves it
+		{exitConfig, "did you mean", []string{"--config", wrong}},
+		{exitConfig, "wrong.yaml:3:1", []string{"--config", wrong, "--if-needed"}},
+		{exitFailure, "no such file", []string{"--config", "/nonexistent.yaml"}},
+		{exitFailure, "there is nothing to return to", []string{"--rollback"}},
+		{exitUsage, "--rollback returns to", []string{"--rollback", "--config", wrong}},
+		{exitUsage, "is negative", []string{"--drain", "-1s"}},
+	} {
+		_, out, problem := tell(s.socket, c.code, append([]string{"upgrade"}, c.args...)...)
+		if problem != "" || !strings.Contains(out, c.want) {
+			t.Errorf("%v: %s, want %q in %q", c.args, problem, c.want, out)
+		}
+		if exited(s.first.Process.Pid) {
+			t.Fatal("the gateway has ended")
+		}
+	}
+	s.upgrade()
+	l.end(t, 100)
+}
+
+// TestAProcessThatDiesAsItServesIsReplacedByTheOldOne kills the new process within its first second: the old one accepts again. It also
+// has the file of before in use, and refuses a second upgrade meanwhile.
+func TestAProcessThatDiesAsItServesIsReplacedByTheOldOne(t *testing.T) {
+	t.Parallel()
+	s := newUpgradeSite(t, strings.Replace(upgradeConfig, "BACKEND", word(t, "one"), 1))
+	dies := script(t, fmt.Sprintf("#!/bin/sh\n(sleep 0.6; kill -9 $$) >/dev/null 2>&1 &\nexec %s \"$@\"\n", os.Args[0]))
+	second := make(chan string, 1)
+	go func() {
+		var out string
+		for range 200 {
+			if _, _, out = run("gateway", "upgrade", "--socket", s.socket, "--binary", dies); strings.Contains(out, "another upgrade") {
+				break
+			}
+		}
+		second <- out
+	}()
+	for range 3 {
+		_, _, out := run("gateway", "upgrade", "--socket", s.socket, "--binary", dies)
+		if exited(s.first.Process.Pid) || !strings.Contains(out, "this gateway goes on") && !strings.Contains(out, "another upgrade") {
+			t.Fatalf("the upgrade: %s", out)
+		}
+		if err := fresh(s.addr, "one")(); err != nil {
+			t.Error(err)
+		}
+	}
+	if out := <-second; !strings.Contains(out, "another upgrade is under way") {
+		t.Error(out)
+	}
+	s.log.until(t, "signal: killed")
+	if _, _, problem := tell(s.socket, exitOK, "reload"); problem != "" {
+		t.Error(problem)
+	}
+}
+
+// TestStopEndsAnUpgradeThatIsUnderWay stops the gateway while the new process starts: that ends too.
+func TestStopEndsAnUpgradeThatIsUnderWay(t *testing.T) {
+	t.Parallel()
+	s := newUpgradeSite(t, strings.Replace(upgradeConfig, "BACKEND", word(t, "one"), 1))
+	pid := filepath.Join(t.TempDir(), "pid")
+	done := make(chan string, 1)
+	go func() {
+		_, _, err := run("gateway", "upgrade", "--socket", s.socket, "--binary", script(t, "#!/bin/sh\necho $$ >"+pid+"\nexec sleep 60\n"))
+		done <- err
+	}()
+	var of int
+	sometime(t, "the new process", func() bool {
+		text, _ := os.ReadFile(pid)
+		_, err := fmt.Sscan(string(text), &of)
+		return err == nil
+	})
+	if _, _, problem := tell(s.socket, exitOK, "stop"); problem != "" {
+		t.Error(problem)
+	}
+	if out := <-done; !strings.Contains(out, "the gateway stops") && !strings.Contains(out, "EOF") {
+		t.Errorf("the upgrade: %s", out)
+	}
+	if !exited(of) {
+		t.Error("the new process is left")
+	}
+}
+
+// notifications returns what a process and those that replace it report to the service manager.
+func notifications(t *testing.T) (env string, next func() string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "notify")
+	c, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return "NOTIFY_SOCKET=" + path, func() string {
+		t.Helper()
+		_ = c.SetReadDeadline(time.Now().Add(time.Minute))
+		b := make([]byte, 256)
+		n, err := c.Read(b)
+		if err != nil {
+			t.Error(err)
+		}
+		return string(b[:n])
+	}
+}
+
+// TestTheServiceManagerFollowsTheProcess upgrades, fails to, reloads in place of an upgrade, and stops: the messages are those that
+// sd_notify(3) has for a service with another main process. The one that stops is that of the new process, for whose end it waits.
+func TestTheServiceManagerFollowsTheProcess(t *testing.T) {
+	t.Parallel()
+	env, next := notifications(t)
+	src := strings.Replace(upgradeConfig, "BACKEND", word(t, "one"), 1)
+	s := newUpgradeSite(t, src, env)
+	want := func(states ...string) {
+		t.Helper()
+		for _, state := range states {
+			got := next()
+			if rest, reloading := strings.CutPrefix(got, "RELOADING=1\nMONOTONIC_USEC="); reloading && strings.Trim(rest, "0123456789") == "" {
+				got = "RELOADING=1"
+			}
+			if got != state {
+				t.Errorf("%q was reported, want %q", got, state)
+			}
+		}
+	}
+	want("READY=1")
+	if res := s.upgrade("--if-needed"); !res.Reloaded || res.PID != 0 {
+		t.Errorf("nothing has changed: %+v", res)
+	}
+	_, _, _ = tell(s.socket, exitFailure, "upgrade", "--binary", "/nonexistent")
+	want("RELOADING=1", "READY=1")
+	s.write(strings.Replace(src, "loops: 2", "loops: 1", 1))
+	res := s.upgrade("--if-needed")
+	if res.Reloaded {
+		t.Errorf("a reload cannot change loops: %+v", res)
+	}
+	want("RELOADING=1", fmt.Sprintf("MAINPID=%d\nREADY=1", res.PID))
+	if _, _, problem := tell(s.socket, exitOK, "stop"); problem != "" {
+		t.Error(problem)
+	}
+	if !exited(res.PID) {
+		t.Error("stop has returned before the end of the process")
+	}
+	want("STOPPING=1")
+	if err := s.first.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRollbackReturnsToTheProgramOfBefore overwrites the program after the upgrade, as a package does, and returns to it, and back.
+func TestRollbackReturnsToTheProgramOfBefore(t *testing.T) {
+	t.Parallel()
+	src := strings.Replace(upgradeConfig, "BACKEND", word(t, "one"), 1)
+	s := newUpgradeSite(t, src)
+	dir := openDir(t)
+	next := filepath.Join(filepath.Dir(openCopy(t, dir)), "millrace")
+	other := filepath.Join(t.TempDir(), "other.yaml")
+	if err := os.WriteFile(other, []byte(strings.NewReplacer("LISTEN", s.addr, "SOCKET", s.socket, "loops: 2", "loops: 1").Replace(src)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	runs := func(pid int, program, file string) {
+		t.Helper()
+		exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+		args, err2 := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if errors.Join(err, err2) != nil || exe != program || !strings.Contains(string(args), file) {
+			t.Errorf("%d runs %q %q, want %q with %q, %v %v", pid, exe, args, program, file, err, err2)
+		}
+		if err := fresh(s.addr, "one")(); err != nil {
+			t.Error(err)
+		}
+	}
+	runs(s.upgrade("--binary", next, "--config", other).PID, next, other)
+	if err := os.Remove(next); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(next, []byte("#!/bin/sh\nexit 1\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	runs(s.upgrade("--rollback").PID, os.Args[0], s.file)
+	runs(s.upgrade("--rollback").PID, next+" (deleted)", other)
 }

@@ -12,21 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lowest is the lowest number of a descriptor of an executable: those below are the new process's standard files and the pair.
+// lowest is the lowest number of the descriptor by which an executable is run: those below may be replaced, between fork and exec, by the
+// new process's standard files and the pair.
 const lowest = 16
 
 // Executable returns a descriptor of the program that this process runs. It stays valid when the file is replaced.
 func Executable() (*os.File, error) {
-	f, err := os.Open("/proc/self/exe")
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, lowest)
-	if err != nil {
-		return nil, err
-	}
-	return os.NewFile(uintptr(fd), "/proc/self/exe"), nil
+	return os.Open("/proc/self/exe")
 }
 
 // Successor is the new process, for the old one.
@@ -47,7 +39,13 @@ func Start(p Program, executable *os.File) (*Successor, error) {
 	defer other.Close()
 	s := &Successor{c: c, cmd: exec.Command(p.Path, p.Args...), ended: make(chan struct{})}
 	if executable != nil {
-		s.cmd.Path, s.cmd.Err = fmt.Sprintf("/proc/self/fd/%d", executable.Fd()), nil
+		fd, err := unix.FcntlInt(executable.Fd(), unix.F_DUPFD_CLOEXEC, lowest)
+		if err != nil {
+			_ = c.Close()
+			return nil, fmt.Errorf("dup: %w", err)
+		}
+		defer unix.Close(fd)
+		s.cmd.Path, s.cmd.Err = fmt.Sprintf("/proc/self/fd/%d", fd), nil
 	}
 	s.cmd.Stdin, s.cmd.Stdout, s.cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	s.cmd.ExtraFiles = []*os.File{other} // descriptor 3
