@@ -158,6 +158,9 @@ func (c *kernelConn) begin() bool {
 	return m.n > 0
 }
 
+// pending reports whether datagrams have been received that ReadBatch has not returned. It is called by the goroutine that reads.
+func (c *kernelConn) pending() bool { return len(c.train.data) > 0 || c.at < c.n }
+
 // fill cuts one datagram off the train.
 func (c *kernelConn) fill(m *ipv4.Message) {
 	t := &c.train

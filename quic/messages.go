@@ -38,6 +38,9 @@ func wrapPacketConn(conn net.PacketConn, messages MessageConn) (net.PacketConn, 
 			}
 			return kernel, nil
 		}
+		if d, ok := conn.(directConn); ok {
+			return d, nil
+		}
 		return plainConn{conn}, nil
 	}
 	batches, ok := messages.(batchReader)
@@ -45,6 +48,12 @@ func wrapPacketConn(conn net.PacketConn, messages MessageConn) (net.PacketConn, 
 		return nil, fmt.Errorf("%w: Messages has no method ReadBatch", ErrConfig)
 	}
 	return batchConn{messages, batches, conn}, nil
+}
+
+// directConn is a packet conn of this package with all capabilities of a kernel socket: a SharedConn.
+type directConn interface {
+	net.PacketConn
+	direct()
 }
 
 // plainConn is a packet conn with no capability beyond net.PacketConn. quic-go would otherwise find
