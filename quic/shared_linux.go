@@ -30,6 +30,8 @@ type SharedConn struct {
 	role    sharedRole
 	in      *net.UnixConn // the relay to this process; nil where none was made
 	relays  atomic.Pointer[map[uint8]*relay]
+	ended   bool // the process that reads the socket has
+	given   bool // Take does not follow
 	closed  bool
 	expired bool // the read deadline has passed
 
@@ -139,13 +141,21 @@ func (c *SharedConn) Generations() (list []uint8) {
 func (c *SharedConn) Take()  { c.become(reads) }
 func (c *SharedConn) Leave() { c.become(relayed) }
 
+// Give leaves the socket for good. When the process that reads it ends, this one closes it, so that another can open the address.
+func (c *SharedConn) Give() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.given = true
+	c.changed.Broadcast()
+}
+
 func (c *SharedConn) become(r sharedRole) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.role == r || r == relayed && c.in == nil {
 		return
 	}
-	c.role = r
+	c.role, c.ended = r, false
 	c.changed.Broadcast()
 	if !c.expired { // ends the read under way
 		c.wakeLocked()
@@ -199,7 +209,7 @@ func (c *SharedConn) ready() (*net.UnixConn, error) {
 			return nil, os.ErrDeadlineExceeded
 		case c.role == relayed && c.kernelConn.pending(): // received before it left the socket
 			return nil, nil
-		case c.role == relayed:
+		case c.role == relayed && (!c.ended || c.given):
 			return c.in, c.in.SetReadDeadline(time.Time{})
 		case c.role == reads:
 			return nil, c.kernelConn.SetReadDeadline(time.Time{})
@@ -225,12 +235,22 @@ func (c *SharedConn) ReadBatch(ms []ipv4.Message, flags int) (int, error) {
 		case n > 0:
 			return n, nil
 		case err == nil || errors.Is(err, os.ErrDeadlineExceeded) || in != nil && c.replaced(in):
-		case in != nil: // the process that read the socket has ended: the next one must be able to open it
-			return 0, errors.Join(err, c.Close())
+		case in != nil:
+			if c.readerEnded() {
+				return 0, errors.Join(err, c.Close())
+			}
 		default:
 			return 0, err
 		}
 	}
+}
+
+// readerEnded notes that the process that reads the socket has ended, and reports whether this one is to give the socket up.
+func (c *SharedConn) readerEnded() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ended = true
+	return c.given
 }
 
 // replaced reports whether another relay, or the socket, is read in place of one.
@@ -242,7 +262,8 @@ func (c *SharedConn) replaced(in *net.UnixConn) bool {
 
 func (c *SharedConn) direct() {}
 
-// sort passes the packets of other processes on, and moves those of this one to the front. It returns how many these are.
+// sort passes the packets of other processes on, and copies those of this one to the front. It returns how many these are. Messages keep
+// their buffers: quic-go has them in an array of its own.
 func (c *SharedConn) sort(ms []ipv4.Message) (n int) {
 	relays := *c.relays.Load()
 	if len(relays) == 0 {
@@ -254,7 +275,10 @@ func (c *SharedConn) sort(ms []ipv4.Message) (n int) {
 			r.pass(m)
 			continue
 		}
-		ms[n], ms[i] = ms[i], ms[n]
+		if to := &ms[n]; n < i {
+			to.N, to.NN = copy(to.Buffers[0], m.Buffers[0][:m.N]), copy(to.OOB, m.OOB[:m.NN])
+			to.Addr, to.Flags = m.Addr, m.Flags
+		}
 		n++
 	}
 	return n

@@ -4,6 +4,7 @@ import (
 	"net"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -63,6 +64,7 @@ func (p *process) pass(number uint8) *process {
 	next := startProcess(p.t, number, passed)
 	p.conn.Leave()
 	next.conn.Take()
+	p.conn.Give()
 	return next
 }
 
@@ -89,13 +91,17 @@ func TestConnectionsStayWithTheirProcess(t *testing.T) {
 		p = p.pass(number)
 		all = append(all, p)
 		conns = append(conns, p.accepts())
+		var all sync.WaitGroup
 		for i, c := range conns {
-			for _, data := range []string{"hello", bulk} {
-				if got := ask(t, c, data); got != data {
-					t.Errorf("connection %d: %d bytes, want %d", i, len(got), len(data))
+			all.Go(func() {
+				for _, data := range []string{"hello", bulk} {
+					if got := ask(t, c, data); got != data {
+						t.Errorf("connection %d: %d bytes, want %d", i, len(got), len(data))
+					}
 				}
-			}
+			})
 		}
+		all.Wait()
 	}
 	if n := len(p.conn.Generations()); n != 3 {
 		t.Errorf("%d processes before the last, want 3", n)
@@ -120,6 +126,7 @@ func TestASocketThatIsLeftCanBeTakenBack(t *testing.T) {
 		}
 		p.conn.Leave()
 		passed.Close()
+		time.Sleep(10 * time.Millisecond)
 		p.conn.Take()
 		if got := ask(t, c, "again"); got != "again" {
 			t.Error(got)
@@ -138,6 +145,7 @@ func TestTheSocketIsFreeAfterTheProcessThatReadsIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.conn.Leave()
+	p.conn.Give()
 	passed.Close()
 	eventually(t, "the socket is free", func() bool {
 		c, err := net.ListenUDP("udp4", at)

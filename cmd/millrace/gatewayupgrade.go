@@ -14,7 +14,7 @@ const upgradeLong = `Replace a running gateway by another process: of the progra
 or of --binary, with the file that it has, or with --config. The new process takes
 the listening sockets, so that no connection is refused, and serves; then the old
 one accepts nothing more. Its connections go on for --drain, or for timeouts.drain of
-their listeners: HTTP/1.1 gets "Connection: close", HTTP/2 GOAWAY, WebSockets last
+their listeners: HTTP/1.1 gets "Connection: close", HTTP/2 and 3 GOAWAY, WebSockets last
 until the end of that time. Drains and weights that were set by command stay.
 
 If the new process refuses the file, crashes, hangs, or ends within a second, the

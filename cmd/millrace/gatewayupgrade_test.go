@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/gateway/admin"
+	"github.com/millrace/millrace/http3"
 	"github.com/millrace/millrace/internal/testkit/testport"
 )
 
@@ -114,6 +116,13 @@ func (l *load) run(once func() error) {
 			}
 		}
 	})
+}
+
+// failures returns what has failed.
+func (l *load) failures() []error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.failed
 }
 
 // end ends the load, and reports what failed.
@@ -258,10 +267,15 @@ func TestWhatCannotReplaceTheGatewayLeavesItAsItIs(t *testing.T) {
 }
 
 // TestAProcessThatDiesAsItServesIsReplacedByTheOldOne kills the new process within its first second: the old one accepts again. It also
-// has the file of before in use, and refuses a second upgrade meanwhile.
+// refuses a second upgrade meanwhile. A connection of QUIC goes on over all of that.
 func TestAProcessThatDiesAsItServesIsReplacedByTheOldOne(t *testing.T) {
 	t.Parallel()
-	s := newUpgradeSite(t, strings.Replace(upgradeConfig, "BACKEND", word(t, "one"), 1))
+	pair, roots := pairFile(t, "gateway.test")
+	safe := testport.Hold(t).String()
+	s := newUpgradeSite(t, strings.NewReplacer("BACKEND", echoing(t, "one"), "SAFE", safe, "METRICS", testport.Hold(t).String(), "PAIR", pair).Replace(everyKindConfig))
+	h3 := &http3.Transport{TLS: &tls.Config{RootCAs: roots}}
+	defer h3.Close()
+	_, echo := socketOver(t, "WebSocket over HTTP/3", "wss://"+safe, h3)
 	dies := script(t, fmt.Sprintf("#!/bin/sh\n(sleep 0.6; kill -9 $$) >/dev/null 2>&1 &\nexec %s \"$@\"\n", os.Args[0]))
 	second := make(chan string, 1)
 	go func() {
@@ -278,8 +292,10 @@ func TestAProcessThatDiesAsItServesIsReplacedByTheOldOne(t *testing.T) {
 		if exited(s.first.Process.Pid) || !strings.Contains(out, "this gateway goes on") && !strings.Contains(out, "another upgrade") {
 			t.Fatalf("the upgrade: %s", out)
 		}
-		if err := fresh(s.addr, "one")(); err != nil {
-			t.Error(err)
+		for _, try := range []func() error{fresh(s.addr, "one"), echo, over(&http3.Transport{TLS: h3.TLS}, "https://"+safe+"/", "one")} {
+			if err := try(); err != nil {
+				t.Error(err)
+			}
 		}
 	}
 	if out := <-second; !strings.Contains(out, "another upgrade is under way") {

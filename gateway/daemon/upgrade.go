@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,6 +23,7 @@ import (
 	"github.com/millrace/millrace/gateway/upgrade"
 	"github.com/millrace/millrace/internal/controlsocket"
 	l7control "github.com/millrace/millrace/l7/control"
+	"github.com/millrace/millrace/l7/quicconn"
 	"github.com/millrace/millrace/node"
 )
 
@@ -74,11 +77,12 @@ func (u *upgrading) close() {
 
 // passedState is the part of an offer that only gateways understand.
 type passedState struct {
-	Pools []l7control.PoolState `json:"pools,omitempty"`
+	Pools  []l7control.PoolState `json:"pools,omitempty"`
+	Secret []byte                `json:"secret,omitempty"` // of QUIC
 }
 
 // inherit returns what the workers take from the process that this one replaces, nil if it replaces none.
-func (d *Daemon) inherit() (*l7control.Inherited, error) {
+func (d *Daemon) inherit() (in *l7control.Inherited, err error) {
 	p := d.opt.Predecessor
 	if p == nil {
 		return nil, nil
@@ -89,10 +93,23 @@ func (d *Daemon) inherit() (*l7control.Inherited, error) {
 			return nil, fmt.Errorf("upgrade: %w", err)
 		}
 	}
-	in := &l7control.Inherited{Locks: map[string]*os.File{}, Pools: st.Pools}
+	in = &l7control.Inherited{Locks: map[string]*os.File{}, Pools: st.Pools}
 	p.Take(upgrade.TCP, func(_ string, f *os.File) { in.Sockets = append(in.Sockets, f) })
+	in.Generation, in.Secret = p.Generation, st.Secret
+	udp := func(at string, relay int, f *os.File) {
+		a, e := netip.ParseAddrPort(at)
+		err = errors.Join(err, e)
+		in.UDP = append(in.UDP, quicconn.File{At: a, Relay: relay, File: f})
+	}
+	p.Take(upgrade.UDP, func(at string, f *os.File) { udp(at, -1, f) })
+	p.Take(upgrade.Relay, func(text string, f *os.File) {
+		number, at, _ := strings.Cut(text, " ")
+		n, e := strconv.ParseUint(number, 10, 8)
+		err = errors.Join(err, e)
+		udp(at, int(n), f)
+	})
 	p.Take(upgrade.Folder, func(at string, f *os.File) { in.Locks[at] = f })
-	return in, nil
+	return in, err
 }
 
 // inheritedSockets returns the sockets for the node.
@@ -115,8 +132,17 @@ func (d *Daemon) takeOver(err error) error {
 		p.Refuse(err, codeOf(err))
 		return err
 	}
-	if err := p.Prepared(d.opt.Build.Version); err != nil {
+	var left []string
+	if d.workers != nil {
+		for _, at := range l7control.Prepared(d.workers) {
+			left = append(left, at.String())
+		}
+	}
+	if err := p.Prepared(d.opt.Build.Version, left); err != nil {
 		return fmt.Errorf("upgrade: %w", err)
+	}
+	if d.workers != nil {
+		l7control.Take(d.workers)
 	}
 	return nil
 }
@@ -202,6 +228,7 @@ func (d *Daemon) drainAll(most time.Duration) time.Duration {
 	if d.workers == nil {
 		return 0
 	}
+	l7control.Give(d.workers)
 	l7control.DrainFor(d.workers, most)
 	return d.workers.ShutdownLimit()
 }
@@ -280,7 +307,7 @@ func (d *Daemon) replace(p upgrade.Program, executable *os.File) (pid int, build
 	}
 	if build, err = d.hand(s); err != nil {
 		s.Abandon()
-		d.holdAccept(false)
+		d.holdAccept(false, nil)
 		return 0, "", cmp.Or(context.Cause(d.upgrading.ctx), err)
 	}
 	return s.PID(), build, nil
@@ -289,13 +316,14 @@ func (d *Daemon) replace(p upgrade.Program, executable *os.File) (pid int, build
 // hand has a process take over.
 func (d *Daemon) hand(s *upgrade.Successor) (build string, err error) {
 	ctx := d.upgrading.ctx
+	var left []string
 	if err = d.pass(s); err == nil {
-		build, err = s.Prepared(ctx, preparedLimit)
+		build, left, err = s.Prepared(ctx, preparedLimit)
 	}
 	if err != nil {
 		return "", err
 	}
-	d.holdAccept(true)
+	d.holdAccept(true, left)
 	if err = s.Serve(ctx, servingLimit); err == nil {
 		err = s.Watch(ctx, trialTime)
 	}
@@ -305,18 +333,23 @@ func (d *Daemon) hand(s *upgrade.Successor) (build string, err error) {
 	return build, err
 }
 
-// holdAccept stops accepting at all listening sockets, or goes on.
-func (d *Daemon) holdAccept(hold bool) {
+// holdAccept stops accepting at all listening sockets, or goes on. UDP sockets at some addresses stay with this process.
+func (d *Daemon) holdAccept(hold bool, left []string) {
+	var except []netip.AddrPort
+	for _, text := range left {
+		if at, err := netip.ParseAddrPort(text); err == nil {
+			except = append(except, at)
+		}
+	}
 	if d.workers != nil {
-		l7control.HoldAccept(d.workers, hold)
+		l7control.HoldAccept(d.workers, hold, except)
 	}
 	d.node.HoldAccept(hold)
 }
 
 // pass sends the offer with the sockets.
 func (d *Daemon) pass(s *upgrade.Successor) error {
-	in := &l7control.Inherited{}
-	var err error
+	in, err := &l7control.Inherited{Generation: d.upgrading.generation + 1}, error(nil)
 	if d.workers != nil {
 		in, err = l7control.Pass(d.workers)
 	}
@@ -325,7 +358,7 @@ func (d *Daemon) pass(s *upgrade.Successor) error {
 	if err := errors.Join(err, e); err != nil {
 		return err
 	}
-	state, err := json.Marshal(passedState{Pools: in.Pools})
+	state, err := json.Marshal(passedState{Pools: in.Pools, Secret: in.Secret})
 	if err != nil {
 		return err
 	}
@@ -336,9 +369,16 @@ func (d *Daemon) pass(s *upgrade.Successor) error {
 	defer exe.Close()
 	own := d.opt.Program("")
 	own.Path = d.upgrading.started
-	o := &upgrade.Offer{Build: d.opt.Build.Version, Generation: d.upgrading.generation + 1, Program: own, State: state}
+	o := &upgrade.Offer{Build: d.opt.Build.Version, Generation: in.Generation, Program: own, State: state}
 	return s.Offer(o, exe, func(socket func(upgrade.Kind, string, ...*os.File) error) error {
 		errs := []error{socket(upgrade.TCP, "", in.Sockets...)}
+		for _, f := range in.UDP {
+			if f.Relay < 0 {
+				errs = append(errs, socket(upgrade.UDP, f.At.String(), f.File))
+			} else {
+				errs = append(errs, socket(upgrade.Relay, fmt.Sprintf("%d %s", f.Relay, f.At), f.File))
+			}
+		}
 		for dir, f := range in.Locks {
 			errs = append(errs, socket(upgrade.Folder, dir, f))
 		}
@@ -357,6 +397,9 @@ func (d *Daemon) pass(s *upgrade.Successor) error {
 func closePassed(in *l7control.Inherited, sockets []node.Socket) {
 	for _, f := range in.Sockets {
 		f.Close()
+	}
+	for _, f := range in.UDP {
+		f.File.Close()
 	}
 	for _, f := range in.Locks {
 		f.Close()

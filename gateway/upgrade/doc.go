@@ -47,7 +47,9 @@ type Kind string
 
 // Kinds of sockets.
 const (
-	TCP     Kind = "tcp" // a listening one, whose address it knows
+	TCP     Kind = "tcp"  // a listening one, whose address it knows
+	UDP     Kind = "udp"  // by its address; several processes have it
+	Relay   Kind = "quic" // to the process of a generation, for packets of a UDP socket: "GENERATION ADDRESS"
 	Control Kind = "control"
 	Metrics Kind = "metrics"
 	Folder  Kind = "lock" // no socket: a file whose lock both processes have

@@ -147,9 +147,10 @@ func (p *Predecessor) Refuse(err error, code int) {
 
 // Prepared reports that this process, of a version of the program, has all open and accepts nothing yet. It returns when the old process
 // accepts nothing more, and closes what was not taken. An error means that this process must end.
-func (p *Predecessor) Prepared(build string) error {
+// left are the UDP sockets that the old process goes on to read.
+func (p *Predecessor) Prepared(build string, left []string) error {
 	p.drop()
-	if err := p.c.send(kindPrepared, &prepared{Version: p.version, Build: build}); err != nil {
+	if err := p.c.send(kindPrepared, &prepared{Version: p.version, Build: build, Left: left}); err != nil {
 		return err
 	}
 	m, err := p.c.receive(time.Now().Add(serveLimit))
@@ -165,8 +166,9 @@ func (p *Predecessor) Prepared(build string) error {
 
 // prepared is the body of a message.
 type prepared struct {
-	Version int    `json:"version"`
-	Build   string `json:"build"`
+	Version int      `json:"version"`
+	Build   string   `json:"build"`
+	Left    []string `json:"left,omitempty"` // addresses of UDP sockets
 }
 
 // Serving reports that this process serves, and returns when the old one leaves the sockets to it: by a message, or by its end.

@@ -98,20 +98,21 @@ func (s *Successor) socket(kind Kind, at string, files ...*os.File) error {
 	return nil
 }
 
-// Prepared returns when the new process has everything open, with the version of its program. The error may be a *Refused.
-func (s *Successor) Prepared(ctx context.Context, limit time.Duration) (build string, err error) {
+// Prepared returns when the new process has everything open, with the version of its program, and the addresses of the UDP sockets that
+// it does not take. The error may be a *Refused.
+func (s *Successor) Prepared(ctx context.Context, limit time.Duration) (build string, left []string, err error) {
 	m, err := s.await(ctx, kindPrepared, limit)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
 	var p prepared
 	if err := json.Unmarshal(m.Body, &p); err != nil {
-		return "", fmt.Errorf("%s: %w", kindPrepared, err)
+		return "", nil, fmt.Errorf("%s: %w", kindPrepared, err)
 	}
 	if p.Version < leastVersion || p.Version > mostVersion {
-		return "", fmt.Errorf("the new process has chosen version %d of the format, of %d to %d", p.Version, leastVersion, mostVersion)
+		return "", nil, fmt.Errorf("the new process has chosen version %d of the format, of %d to %d", p.Version, leastVersion, mostVersion)
 	}
-	return p.Build, nil
+	return p.Build, p.Left, nil
 }
 
 // Serve has the new process serve, and returns when it does.

@@ -51,7 +51,7 @@ func newProcess(role string) int {
 			listeners = append(listeners, l)
 		}
 	})
-	if err := p.Prepared("2.0"); err != nil {
+	if err := p.Prepared("2.0", []string{"at"}); err != nil {
 		fmt.Fprintln(os.Stderr, "prepared:", err)
 		return 9
 	}
@@ -136,9 +136,9 @@ func TestANewProcessServesOnTheSocketsOfTheOldOne(t *testing.T) {
 		files = append(files, f)
 	}
 	s, err := begin(t, "serves once", files...)
-	build := ""
+	build, left := "", []string(nil)
 	if err == nil {
-		build, err = s.Prepared(t.Context(), patience)
+		build, left, err = s.Prepared(t.Context(), patience)
 	}
 	if err == nil {
 		err = s.Serve(t.Context(), patience)
@@ -149,8 +149,8 @@ func TestANewProcessServesOnTheSocketsOfTheOldOne(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if build != "2.0" {
-		t.Errorf("version %q", build)
+	if build != "2.0" || len(left) != 1 || left[0] != "at" {
+		t.Errorf("version %q, %q are left", build, left)
 	}
 	if got, err := ask(at); err != nil || got != "3 of 252, 1.2, /bin/old true" {
 		t.Errorf("%q, %v", got, err)
@@ -179,7 +179,7 @@ func TestWhatFailsIsSaid(t *testing.T) {
 				limit = 300 * time.Millisecond
 			}
 			if err == nil {
-				_, err = s.Prepared(t.Context(), limit)
+				_, _, err = s.Prepared(t.Context(), limit)
 			}
 			if err == nil {
 				err = s.Serve(t.Context(), limit)
@@ -210,7 +210,7 @@ func TestTheEndOfTheRequestEndsTheNewProcess(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stopped := errors.New("the gateway stops")
 	time.AfterFunc(50*time.Millisecond, func() { cancel(stopped) })
-	if _, err := s.Prepared(ctx, patience); !errors.Is(err, stopped) {
+	if _, _, err := s.Prepared(ctx, patience); !errors.Is(err, stopped) {
 		t.Error(err)
 	}
 }
@@ -251,7 +251,7 @@ func TestAReplacedExecutableStarts(t *testing.T) {
 	defer s.Abandon()
 	err = s.Offer(&Offer{}, nil, func(func(Kind, string, ...*os.File) error) error { return nil })
 	if err == nil {
-		_, err = s.Prepared(t.Context(), patience)
+		_, _, err = s.Prepared(t.Context(), patience)
 	}
 	if err == nil || err.Error() != "line 3: unknown key" {
 		t.Error(err)

@@ -51,6 +51,7 @@ type Set struct {
 	loops   []*loop
 	files   *transport.Descriptors // of kernel sockets, nil where a stack has them
 	drainBy drainBy
+	udp     *quicconn.Sockets // nil where a stack has them
 	checks  *health.Checker
 	wake    chan struct{}                 // the checker has something
 	scripts chan scriptLine               // what scripts write for the log
@@ -185,7 +186,13 @@ func (s *Set) open(cfg *config.Config) error {
 // openLoops opens a loop for each worker, or takes those of the stack.
 func (s *Set) openLoops(cfg *config.Config) error {
 	loops := s.opt.Loops
-	s.endpoints.Open = s.opt.QUIC
+	if s.endpoints.Open = s.opt.QUIC; s.opt.Loops == nil {
+		var err error
+		if s.udp, err = openUDP(s.opt.Inherited); err != nil {
+			return err
+		}
+		s.endpoints.Open, s.endpoints.Config = s.udp.Open, s.udp.Config()
+	}
 	n := cfg.ProxyLoops
 	if n == config.LoopsAuto {
 		n = runtime.GOMAXPROCS(0)

@@ -2,6 +2,7 @@ package control
 
 import (
 	"errors"
+	"net/netip"
 	"os"
 	"sync/atomic"
 	"time"
@@ -9,7 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/l7/pool"
+	"github.com/millrace/millrace/l7/quicconn"
 	"github.com/millrace/millrace/l7/transport"
+	"github.com/millrace/millrace/quic"
 	"github.com/millrace/millrace/stack"
 )
 
@@ -19,8 +22,12 @@ import (
 // Inherited holds the parts that a process takes from the one that it replaces. Its methods may be called on nil.
 type Inherited struct {
 	Sockets []*os.File          // listening ones of TCP
+	UDP     []quicconn.File     // of HTTP/3
 	Locks   map[string]*os.File // by folder of tls.acme
 	Pools   []PoolState
+
+	Generation uint8  // of the process, in connection IDs of QUIC
+	Secret     []byte // of QUIC, which processes that replace each other have in common
 }
 
 // PoolState is the state of a pool that its configuration does not have.
@@ -97,6 +104,22 @@ func inheritSockets(s *Set) (*transport.Sockets, error) {
 	return sockets, errors.Join(errs...)
 }
 
+// openUDP returns the UDP sockets of listeners, with those that were inherited.
+func openUDP(in *Inherited) (*quicconn.Sockets, error) {
+	if in == nil {
+		secret, err := quic.NewSecret()
+		if err != nil {
+			return nil, err
+		}
+		return quicconn.NewSockets(0, secret, nil)
+	}
+	udp, err := quicconn.FromFiles(in.UDP)
+	if err != nil {
+		return nil, err
+	}
+	return quicconn.NewSockets(in.Generation, in.Secret, udp)
+}
+
 // restorePools enters what an operator had set, where pools and backends are still there, and forgets what was inherited: pools of a
 // reload begin anew. The caller holds s.mu.
 func restorePools(s *Set) error {
@@ -134,6 +157,14 @@ func restorePools(s *Set) error {
 // Pass returns the sockets, locks and states by which another process replaces this one. The files are duplicates.
 func Pass(s *Set) (in *Inherited, err error) {
 	in = &Inherited{Locks: map[string]*os.File{}}
+	if s.udp != nil {
+		var all map[netip.AddrPort]*quic.Passed
+		all, in.Generation, err = s.udp.Pass()
+		in.UDP, in.Secret = quicconn.Files(all), s.udp.Config().Secret
+		if err != nil {
+			return in, err
+		}
+	}
 	for _, l := range s.loops {
 		if l.kernel == nil {
 			continue
@@ -181,12 +212,39 @@ func (p *pooled) state() PoolState {
 	return st
 }
 
-// HoldAccept stops accepting, or goes on. Connections wait in the kernel meanwhile, and those that are open go on.
-func HoldAccept(s *Set, hold bool) {
+// Prepared closes the UDP sockets that were inherited for addresses that the configuration does not have, and returns these: the other
+// process goes on to read them.
+func Prepared(s *Set) []netip.AddrPort {
+	if s.udp == nil {
+		return nil
+	}
+	return s.udp.Prepared()
+}
+
+// Take reads the inherited UDP sockets from now on.
+func Take(s *Set) {
+	if s.udp != nil {
+		s.udp.Take()
+	}
+}
+
+// HoldAccept stops accepting, or goes on. Connections wait in the kernel meanwhile, and those that are open go on. UDP sockets are left to
+// the other process, but for those at the addresses that it has left.
+func HoldAccept(s *Set, hold bool, left []netip.AddrPort) {
+	if s.udp != nil {
+		s.udp.Hold(hold, left)
+	}
 	for _, l := range s.loops {
 		if l.kernel != nil {
 			s.on(l, func() { l.kernel.HoldAccept(hold) })
 		}
+	}
+}
+
+// Give leaves the sockets to the other process for good.
+func Give(s *Set) {
+	if s.udp != nil {
+		s.udp.Give()
 	}
 }
 
