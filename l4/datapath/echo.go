@@ -15,7 +15,6 @@ func (h responder) echo(d *packet.Desc, p []byte) packet.Verdict {
 	}
 	if !v.is4 {
 		v.p = removeExtensions(d, p, int(d.L4), d.Proto)
-		d.Flags &^= packet.FlagFragment // atomic: all of the datagram
 	}
 	h.writeEcho(&v)
 	return packet.Forward
@@ -108,6 +107,5 @@ func isEcho(d *packet.Desc, p []byte, f *fragmentHeader) bool {
 	if d.Flags.Has(packet.FlagIPv4) {
 		return d.Proto == wire.ProtoICMP && p[d.L4] == wire.ICMPEcho
 	}
-	behind := d.L4 == f.idAt+4 || f.atomic()
-	return behind && d.Proto == wire.ProtoICMPv6 && p[d.L4] == wire.ICMPv6Echo
+	return d.L4 == f.idAt+4 && d.Proto == wire.ProtoICMPv6 && p[d.L4] == wire.ICMPv6Echo
 }

@@ -52,7 +52,7 @@ func TestTheLoopWhereFragmentsMeetLearnsWhereTheFirstWent(t *testing.T) {
 			h[0].early.add(h[0].fragments.hash(&k))
 		}
 		if c.held {
-			h[1].held.push(&fragmentHeader{key: k, at: 8, end: 8 + 8, more: true}, nil, 0, true)
+			h[1].held.push(-1, &fragmentHeader{key: k, at: 8, end: 8 + 8, more: true}, nil, 1, true)
 			h[1].held.any.Store(1) // of some datagram
 		}
 		h[0].defragmenter().elsewhereOn(1, k)

@@ -46,9 +46,8 @@ type datagram struct {
 	proto    uint8
 	rejected bool   // its fragments contradict each other: none passes any more
 	declined bool   // another handler of the loop may have its flow, so all go there
-	end      uint16 // of the first fragment's data: no other may begin before it. 0 where none has come
-	size     uint16 // of the datagram's data, where the last fragment has come
-	got      uint32 // bytes that have come; duplicates count
+	end      uint16 // of the first fragment's data; 0 where none has come
+	came     coverage
 	ports    uint32 // source << 16 | destination; of an echo request type, code and checksum
 	id       uint32 // the identification that takes the place of the sender's, where addresses change
 	until    ticks  // 0 in an entry that is free
@@ -66,72 +65,21 @@ type fragments struct {
 	unfinished unfinished
 }
 
-// unfinished counts the datagrams of the last fragmentLife of which fragments have passed and some are missing. A backend
-// keeps what has come of each in a memory that all share: when that is full, Linux drops the fragments of every sender for
-// 30 s. So a flood of first fragments would take fragmented datagrams from all. Beyond mostUnfinished a datagram is held
-// until all of it has come (see held.go), and what never does reaches no backend.
-type unfinished struct {
-	n    int
-	by   [unfinishedSteps]int32 // by the time when the first fragment came
-	step uint32                 // the present one
-}
-
-const (
-	unfinishedShift = 6 // a step is 64 ticks, 1.07 s
-	unfinishedSteps = 32
-
-	// mostUnfinished is of all loops together: a tenth of what fills the 4 MiB that Linux has for fragments by default.
-	mostUnfinished = 160
-)
-
-// advance forgets the datagrams whose time is over.
-func (u *unfinished) advance(now ticks) {
-	to := uint32(now) >> unfinishedShift
-	if to-u.step >= unfinishedSteps {
-		*u = unfinished{step: to}
-	}
-	for u.step != to {
-		u.step++
-		at := &u.by[u.step%unfinishedSteps]
-		u.n -= int(*at)
-		*at = 0
-	}
-}
-
-// add counts a datagram whose first fragment passes.
-func (u *unfinished) add(now ticks) {
-	u.advance(now)
-	u.by[u.step%unfinishedSteps]++
-	u.n++
-}
-
-// finish counts it no longer.
-func (u *unfinished) finish(e *datagram, now ticks) {
-	u.advance(now)
-	step := uint32(e.until-ticksIn(fragmentLife)) >> unfinishedShift
-	if at := &u.by[step%unfinishedSteps]; u.step-step < unfinishedSteps && *at > 0 {
-		*at--
-		u.n--
-	}
-}
-
-// arrived counts a fragment of a datagram that passes.
-func (f *fragments) arrived(e *datagram, h *fragmentHeader, now ticks) {
-	was := e.whole()
-	e.got += uint32(h.end - h.at)
-	if !h.more {
-		e.size = uint16(h.end)
-	}
-	if !was && e.whole() {
-		f.unfinished.finish(e, now)
-	}
-}
-
 // echo reports whether the datagram is an echo request, the only message of ICMP that is answered in fragments.
 func (e *datagram) echo() bool { return e.proto == wire.ProtoICMP || e.proto == wire.ProtoICMPv6 }
 
-// whole reports whether all of the datagram has come.
-func (e *datagram) whole() bool { return e.size != 0 && e.got >= uint32(e.size) }
+// passed notes the data that has come of a datagram, a fragment of which has passed. One that is whole is forgotten: what
+// comes with its identification from now on is of another datagram, for the receiver as well.
+func (f *fragments) passed(e *datagram, c *coverage, now ticks) {
+	e.came = *c
+	if !e.came.whole() {
+		return
+	}
+	if !e.echo() {
+		f.unfinished.finish(e, now)
+	}
+	e.until = 0
+}
 
 const fragmentWays = 8
 
@@ -230,13 +178,13 @@ func (f *fragmentHeader) malformed() bool {
 	return f.end <= f.at || f.more && f.end&7 != 0 || f.end > 65535
 }
 
-// atomic reports whether a fragment is all of its datagram, which RFC 6946 4 has receivers process alone. Neighbour
-// discovery ignores such packets (RFC 6980 5).
+// atomic reports whether a fragment is all of its datagram, which RFC 6946 4 has receivers process alone. The engine does
+// not take it for a fragment, so there is another fragment header behind this one, which no sender makes.
 func (f *fragmentHeader) atomic() bool { return f.at == 0 && !f.more }
 
 // fragment decides a fragment. Later ones go where the first went, which said the ports; those
-// whose first is not known wait for it (hold). All of a datagram whose fragments overlap the first or
-// contradict it are dropped (RFC 1858, RFC 3128, RFC 5722). All of a datagram whose first goes to another handler of the
+// whose first is not known wait for it (hold). All of a datagram whose fragments overlap or
+// contradict each other are dropped (RFC 1858, RFC 3128, RFC 5722); a copy passes, and counts once. All of a datagram whose first goes to another handler of the
 // loop follow it there.
 func (h defragmenter) fragment(d *packet.Desc, p []byte) packet.Verdict {
 	if wire.Ethernet(p).Dst() != h.snap.Devices[d.Port].MAC {
@@ -271,24 +219,30 @@ func (h defragmenter) fragment(d *packet.Desc, p []byte) packet.Verdict {
 		return packet.DropFragment // no other handler has taken it
 	case e == nil:
 		return h.holdWhole(&f)
-	case f.at < int(e.end): // also TCP at offset 8: a first fragment has the whole header
-		e.rejected = true
-		return packet.DropFragment
 	}
 	return h.laterFragment(d, p, &f, e)
 }
 
 // laterFragment decides a fragment of a datagram whose first has passed.
 func (h defragmenter) laterFragment(d *packet.Desc, p []byte, f *fragmentHeader, e *datagram) packet.Verdict {
-	if !e.echo() { // replies to echo requests fill no backend's memory
-		h.fragments.arrived(e, f, h.now)
+	came := e.came
+	switch came.add(f) {
+	case overlaps: // also TCP at offset 8: a first fragment has the whole header
+		e.rejected = true
+		return packet.DropFragment
+	case scattered:
+		return packet.DropFragment
 	}
 	d.Proto = e.proto
 	var v view
 	v.read(d, p)
 	v.sport, v.dport = uint16(e.ports>>16), uint16(e.ports)
 	v.part, v.id, v.idAt = later, e.id, f.idAt
-	return h.routeFragment(&v)
+	verdict := h.routeFragment(&v)
+	if !verdict.Dropped() {
+		h.fragments.passed(e, &came, h.now)
+	}
+	return verdict
 }
 
 // routeFragment decides a fragment of which the protocol and the ports are known.
@@ -313,49 +267,68 @@ func (h defragmenter) holdsUnfinished(f *fragmentHeader) bool {
 // firstFragment decides the first fragment of a datagram, which is e when it has come before, and
 // remembers what it says if it passes.
 func (h defragmenter) firstFragment(d *packet.Desc, p []byte, f *fragmentHeader, e *datagram) packet.Verdict {
-	echo := isEcho(d, p, f)
 	switch {
-	case echo && f.atomic():
-		return h.responder().echo(d, p)
-	case d.L4 == 0, !echo && d.Proto != wire.ProtoTCP && d.Proto != wire.ProtoUDP:
+	case f.atomic(), d.L4 == 0, !isEcho(d, p, f) && d.Proto != wire.ProtoTCP && d.Proto != wire.ProtoUDP:
 		return packet.DropFragment
-	}
-	is := datagram{key: f.key, proto: d.Proto, end: uint16(f.end), ports: binary.BigEndian.Uint32(p[d.L4:])}
-	if e != nil && e.end == 0 { // declined without a first
+	case e != nil && e.end == 0: // declined without a first
 		e.until, e = 0, nil
 	}
-	if e == nil {
-		is.id = h.fragments.nextID(h.loop, h.loops)
-	} else {
-		if is.end != e.end || is.ports != e.ports || is.proto != e.proto {
-			e.rejected = true
-			return packet.DropFragment
-		}
-		is.id = e.id
-	}
-	if e == nil && h.held.overlaps(&f.key, f.end) {
+	is := datagram{key: f.key, proto: d.Proto, end: uint16(f.end), ports: binary.BigEndian.Uint32(p[d.L4:])}
+	is.came.add(f)
+	switch {
+	case e == nil && h.held.overlaps(&f.key, f.end):
 		is.rejected = true
 		h.fragments.add(is, h.now)
 		return packet.DropFragment
+	case e == nil:
+		is.id = h.fragments.nextID(h.loop, h.loops)
+		return h.newDatagram(d, p, f, &is)
+	case is.end != e.end || is.ports != e.ports || is.proto != e.proto:
+		e.rejected = true
+		return packet.DropFragment
 	}
+	is.id = e.id
+	verdict := h.routeFirst(d, p, f, &is)
+	switch declined := h.declines(verdict); {
+	case !e.declined: // a copy
+		e.declined = declined
+	case declined:
+	case verdict.Dropped(): // no other handler has taken it
+		e.until = 0
+	default:
+		e.until = 0
+		h.fragments.add(is, h.now)
+		h.countUnfinished(&is)
+	}
+	return verdict
+}
+
+// newDatagram decides the first fragment of a datagram that is not known, and remembers it if it passes, or may do so to
+// another handler.
+func (h defragmenter) newDatagram(d *packet.Desc, p []byte, f *fragmentHeader, is *datagram) packet.Verdict {
+	verdict := h.routeFirst(d, p, f, is)
+	if is.declined = h.declines(verdict); is.declined || !verdict.Dropped() {
+		h.fragments.add(*is, h.now)
+	}
+	if !is.declined && !verdict.Dropped() {
+		h.countUnfinished(is)
+	}
+	return verdict
+}
+
+// countUnfinished counts a datagram of which the first fragment passes. Replies to echo requests fill no backend's memory.
+func (h defragmenter) countUnfinished(e *datagram) {
+	if !e.echo() {
+		h.fragments.unfinished.add(h.now)
+	}
+}
+
+// routeFirst decides a first fragment by what it says.
+func (h defragmenter) routeFirst(d *packet.Desc, p []byte, f *fragmentHeader, is *datagram) packet.Verdict {
 	var v view
 	v.read(d, p)
 	v.part, v.id, v.idAt = first, is.id, f.idAt
-	verdict := h.routeFragment(&v)
-	is.declined = h.declines(verdict)
-	switch {
-	case e == nil && (is.declined || !verdict.Dropped()):
-		is.got = uint32(f.end)
-		h.fragments.add(is, h.now)
-		if f.more && !is.declined && !echo {
-			h.fragments.unfinished.add(h.now)
-		}
-	case e != nil && e.declined && !is.declined && verdict.Dropped(): // no other handler has taken it
-		e.until = 0
-	case e != nil:
-		e.declined = is.declined
-	}
-	return verdict
+	return h.routeFragment(&v)
 }
 
 // Elsewhere implements stack.Refuser: what is held of a datagram follows the first fragment, which another handler gets. It

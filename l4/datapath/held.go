@@ -12,202 +12,319 @@ import (
 // the fragments of the datagram meet, and are decided then, after the first has left. Nothing is reassembled.
 //
 // Three bounds keep a flood from taking more: of time, of frames of a loop, and of frames of a packet. When the frames
-// are used up, the source that holds most loses its oldest: sources are counted by a keyed hash, so a flood from
-// one address, or from few, takes nothing from others.
+// are used up, the source that holds most loses its oldest datagram: sources are counted by a keyed hash, so a flood from
+// one address, or from few, takes nothing from others. The work for a packet does not depend on how many are held: a
+// datagram is found by a hash, and its coverage says what is missing.
 const (
 	heldLife    = time.Second // reordering takes milliseconds; Linux reassembles for 30 s
 	heldFrames  = 512         // of a loop: 2 MiB at most
 	heldChain   = 4           // frames of a packet
 	heldSources = 256         // buckets by which sources are counted
+	heldIndex   = 1024        // buckets by which datagrams are found
+	heldSearch  = 32          // datagrams of a source bucket among which the oldest of a sender is looked for
 )
 
-// heldFragment is a slot: a fragment that waits, in the list of its bucket.
+// heldFragment is a slot: a fragment that waits, in the list of its datagram.
 type heldFragment struct {
-	key   fragmentKey
-	d     [heldChain]packet.Desc
-	n     uint8 // descriptors; 0 is a free slot
-	ready bool  // the first has come
-	other bool  // it went to another handler of the loop
-	asked bool  // there are other handlers, so one of them may have the first when the time is over
-	at    int   // where the data begins in the datagram
-	end   int   // and where it ends
-	last  bool  // of the datagram
-	until ticks
-	next  int16 // slot of the next one of the bucket, or of the next free one; -1 is none
+	d    [heldChain]packet.Desc
+	n    uint8 // descriptors
+	next int16 // slot of the next fragment of the datagram, or of the next free slot; -1 is none
 }
+
+// heldDatagram is a datagram of which fragments are held.
+type heldDatagram struct {
+	key            fragmentKey
+	came           coverage // by what is held
+	oldest, newest int16    // slots, in the order in which the fragments came
+	first          int16    // slot of the first fragment, -1 where it is not held
+	frames         int16
+	asked          bool // there are other handlers, so one of them may have the first when the time is over
+	other          bool // the first went to another handler of the loop
+	until          ticks
+
+	next   int16    // the next datagram of the index's bucket, or the next free one; -1 is none
+	queue  heldLink // in waiting or ready
+	source heldLink // in the bucket of its sender
+}
+
+// heldLink is a place in a list; -1 is none.
+type heldLink struct{ before, after int16 }
+
+// heldList is a list of datagrams, oldest first.
+type heldList struct{ oldest, newest int16 }
 
 // heldFragments are the fragments that a loop holds.
 type heldFragments struct {
-	slots   []heldFragment
-	free    int16
+	slots     []heldFragment
+	free      int16
+	datagrams []heldDatagram
+	unused    int16 // the first free datagram
+	index     [heldIndex]int16
+	key       hashKey
+
+	waiting heldList // all live equally long, so the oldest ends first
+	ready   heldList // the first has come, or all of it
+
 	frames  int
 	any     atomic.Int32 // the same, for other loops
-	buckets [heldSources]heldBucket
-	key     hashKey
-	ready   bool // some are
+	buckets [heldSources]heldList
+	most    [heldSources]uint16 // frames of each bucket
 
 	deciding bool // about one that was held: it is not held again
 	closed   bool // the loop ends: none is held any more
 }
 
-// heldBucket is a list, oldest first, of the fragments of some sources.
-type heldBucket struct {
-	oldest, newest int16 // -1 is none
-	frames         int
-}
-
 func newHeldFragments(seed *random.Source) *heldFragments {
-	f := &heldFragments{slots: make([]heldFragment, heldFrames), key: newHashKey(seed)}
-	for i := range f.slots {
-		f.slots[i].next = int16(i) + 1
+	f := &heldFragments{
+		slots: make([]heldFragment, heldFrames), datagrams: make([]heldDatagram, heldFrames), key: newHashKey(seed),
+		waiting: heldList{-1, -1}, ready: heldList{-1, -1},
 	}
-	f.slots[heldFrames-1].next = -1
+	for i := range f.slots {
+		f.slots[i].next, f.datagrams[i].next = int16(i)+1, int16(i)+1
+	}
+	f.slots[heldFrames-1].next, f.datagrams[heldFrames-1].next = -1, -1
 	for i := range f.buckets {
-		f.buckets[i] = heldBucket{-1, -1, 0}
+		f.buckets[i] = heldList{-1, -1}
+	}
+	for i := range f.index {
+		f.index[i] = -1
 	}
 	return f
 }
 
-// bucket returns the bucket of the sender of a datagram.
-func (f *heldFragments) bucket(k *fragmentKey) *heldBucket {
-	return &f.buckets[f.key.sum(k.sender(), 0)>>32%heldSources]
+// queueLink and sourceLink are the links of the two kinds of lists.
+func queueLink(e *heldDatagram) *heldLink  { return &e.queue }
+func sourceLink(e *heldDatagram) *heldLink { return &e.source }
+
+// append adds datagram i to a list.
+func (f *heldFragments) append(l *heldList, i int16, link func(*heldDatagram) *heldLink) {
+	*link(&f.datagrams[i]) = heldLink{l.newest, -1}
+	if l.newest < 0 {
+		l.oldest = i
+	} else {
+		link(&f.datagrams[l.newest]).after = i
+	}
+	l.newest = i
 }
 
-// push holds the packet d, for which there is a free slot.
-func (f *heldFragments) push(h *fragmentHeader, d []packet.Desc, until ticks, asked bool) {
-	k := &h.key
-	i := f.free
-	s := &f.slots[i]
+// remove takes datagram i off its list.
+func (f *heldFragments) remove(l *heldList, i int16, link func(*heldDatagram) *heldLink) {
+	at := *link(&f.datagrams[i])
+	if at.before < 0 {
+		l.oldest = at.after
+	} else {
+		link(&f.datagrams[at.before]).after = at.after
+	}
+	if at.after < 0 {
+		l.newest = at.before
+	} else {
+		link(&f.datagrams[at.after]).before = at.before
+	}
+}
+
+// sourceOf returns the bucket of the sender of a datagram.
+func (f *heldFragments) sourceOf(k *fragmentKey) uint64 {
+	return f.key.sum(k.sender(), 0) >> 32 % heldSources
+}
+
+// at returns the bucket of the index in which a datagram is.
+func (f *heldFragments) at(k *fragmentKey) *int16 {
+	return &f.index[(f.key.sum(k.src, uint64(k.id)<<8|uint64(k.proto))^f.key.sum(k.dst, 1))>>32%heldIndex]
+}
+
+// find returns the datagram of which fragments are held, -1 where there are none.
+func (f *heldFragments) find(k *fragmentKey) int16 {
+	i := *f.at(k)
+	for i >= 0 && f.datagrams[i].key != *k {
+		i = f.datagrams[i].next
+	}
+	return i
+}
+
+// push holds the packet d, a fragment of datagram i, or of a new one (-1), and returns the datagram. There is a free slot.
+func (f *heldFragments) push(i int16, h *fragmentHeader, d []packet.Desc, until ticks, asked bool) int16 {
+	if i < 0 {
+		i = f.add(&h.key, until, asked)
+	}
+	e := &f.datagrams[i]
+	e.came.add(h)
+	slot := f.free
+	s := &f.slots[slot]
 	f.free = s.next
-	*s = heldFragment{key: *k, n: uint8(len(d)), at: h.at, end: h.end, last: !h.more, until: until, asked: asked, next: -1}
+	s.n, s.next = uint8(len(d)), -1
 	copy(s.d[:], d)
-	b := f.bucket(k)
-	if b.newest < 0 {
-		b.oldest = i
+	if e.newest < 0 {
+		e.oldest = slot
 	} else {
-		f.slots[b.newest].next = i
+		f.slots[e.newest].next = slot
 	}
-	b.newest = i
-	b.frames += len(d)
-	f.frames += len(d)
+	e.newest = slot
+	if h.at == 0 {
+		e.first = slot
+	}
+	e.frames += int16(len(d))
+	f.count(e, len(d))
+	return i
+}
+
+// add makes a datagram of which nothing is held yet.
+func (f *heldFragments) add(k *fragmentKey, until ticks, asked bool) int16 {
+	i := f.unused
+	e := &f.datagrams[i]
+	f.unused = e.next
+	at := f.at(k)
+	*e = heldDatagram{key: *k, oldest: -1, newest: -1, first: -1, until: until, asked: asked, next: *at}
+	*at = i
+	f.append(&f.waiting, i, queueLink)
+	f.append(&f.buckets[f.sourceOf(k)], i, sourceLink)
+	return i
+}
+
+// count adds n to the frames of a datagram's sender.
+func (f *heldFragments) count(e *heldDatagram, n int) {
+	f.most[f.sourceOf(&e.key)] += uint16(n)
+	f.frames += n
 	f.any.Store(int32(f.frames))
 }
 
-// take removes slot i, whose predecessor in bucket b is before (-1 is none), and returns its fragment. The slot is valid
-// until the next push.
-func (f *heldFragments) take(b *heldBucket, before, i int16) *heldFragment {
-	s := &f.slots[i]
-	if before < 0 {
-		b.oldest = s.next
-	} else {
-		f.slots[before].next = s.next
+// take removes datagram i, which is in list l. Its fragments are the caller's, who passes each to release.
+func (f *heldFragments) take(l *heldList, i int16) *heldDatagram {
+	e := &f.datagrams[i]
+	f.remove(l, i, queueLink)
+	f.remove(&f.buckets[f.sourceOf(&e.key)], i, sourceLink)
+	f.count(e, -int(e.frames))
+	at := f.at(&e.key)
+	for *at != i {
+		at = &f.datagrams[*at].next
 	}
-	if b.newest == i {
-		b.newest = before
-	}
-	b.frames -= int(s.n)
-	f.frames -= int(s.n)
-	f.any.Store(int32(f.frames))
-	s.next, f.free = f.free, i
-	return s
+	*at = e.next
+	e.next, f.unused = f.unused, i
+	return e
 }
 
-// largest returns the bucket that holds most frames.
-func (f *heldFragments) largest() *heldBucket {
-	most := &f.buckets[0]
-	for i := range f.buckets {
-		if f.buckets[i].frames > most.frames {
-			most = &f.buckets[i]
+// release frees a slot, whose fragment has been decided.
+func (f *heldFragments) release(slot int16) {
+	f.slots[slot].next, f.free = f.free, slot
+}
+
+// makeReady moves datagram i to those that Tick decides.
+func (f *heldFragments) makeReady(i int16) {
+	if e := &f.datagrams[i]; e.until != 0 {
+		e.until = 0
+		f.remove(&f.waiting, i, queueLink)
+		f.append(&f.ready, i, queueLink)
+	}
+}
+
+// listOf returns the list in which a datagram is.
+func (f *heldFragments) listOf(i int16) *heldList {
+	if f.datagrams[i].until == 0 {
+		return &f.ready
+	}
+	return &f.waiting
+}
+
+// victim returns the datagram that makes room: in the bucket that holds most frames, the oldest one of the sender of its
+// newest, or that one where others are older. So others in the bucket of a flood lose nothing to it.
+func (f *heldFragments) victim() int16 {
+	most := 0
+	for i, n := range f.most {
+		if n > f.most[most] {
+			most = i
 		}
 	}
-	return most
-}
-
-// oldest returns the slot of the oldest fragment in bucket b from the sender of its newest, and the slot before it (-1 is
-// none). So others in the bucket of a flood lose nothing to it.
-func (f *heldFragments) oldest(b *heldBucket) (before, i int16) {
-	sender := f.slots[b.newest].key.sender()
-	before, i = -1, b.oldest
-	for f.slots[i].key.sender() != sender {
-		before, i = i, f.slots[i].next
+	b := &f.buckets[most]
+	sender := f.datagrams[b.newest].key.sender()
+	i := b.oldest
+	for n := 0; f.datagrams[i].key.sender() != sender; n++ {
+		if n == heldSearch {
+			return b.newest
+		}
+		i = f.datagrams[i].source.after
 	}
-	return before, i
+	return i
 }
 
 // overlaps reports whether a fragment of the datagram that is held begins before byte end.
 func (f *heldFragments) overlaps(k *fragmentKey, end int) bool {
-	for i := f.bucket(k).oldest; i >= 0; i = f.slots[i].next {
-		if s := &f.slots[i]; s.key == *k && s.at < end {
-			return true
-		}
-	}
-	return false
+	i := f.find(k)
+	return i >= 0 && f.datagrams[i].came.begins(end)
 }
 
-// hold keeps a fragment whose first has not come. A loop that is handed fragments by the one where they meet holds none:
-// the first came there, and was dropped here or is forgotten.
-func (h defragmenter) hold(f *fragmentHeader) packet.Verdict {
+// hold keeps a fragment whose first has not come, and returns its datagram. A loop that is handed fragments by the one
+// where they meet holds none: the first came there, and was dropped here or is forgotten. A fragment that overlaps others
+// has all of the datagram dropped.
+func (h defragmenter) hold(f *fragmentHeader) (int16, packet.Verdict) {
 	n := packet.Chain(h.chain)
 	if h.out == nil || h.held.closed || h.held.deciding || n == 0 || n > heldChain || h.meetingLoop(&f.key) != h.loop {
-		return packet.DropFragment
+		return -1, packet.DropFragment
 	}
-	for h.held.frames+n > heldFrames {
-		b := h.held.largest()
-		before, i := h.held.oldest(b)
-		h.endHeld(h.held.take(b, before, i))
-	}
-	h.held.push(f, h.chain[:n], h.now+ticksIn(heldLife), h.offered == toFirst)
-	return packet.Hold
-}
-
-// whole returns the slot of the first fragment of a datagram of which all is held, -1 where some is missing. It follows the
-// fragments from the first on, in as many passes over the bucket as there are fragments.
-func (f *heldFragments) whole(k *fragmentKey) (first int16) {
-	first = -1
-	for at, found := 0, true; found; {
-		found = false
-		for i := f.bucket(k).oldest; i >= 0; i = f.slots[i].next {
-			s := &f.slots[i]
-			if s.key != *k || s.at > at || s.end <= at {
-				continue
-			}
-			if s.at == 0 && first < 0 {
-				first = i
-			}
-			if s.last {
-				return first
-			}
-			at, found = s.end, true
+	i := h.held.find(&f.key)
+	if i >= 0 {
+		came := h.held.datagrams[i].came
+		switch came.add(f) {
+		case overlaps:
+			h.fragments.add(datagram{key: f.key, rejected: true}, h.now)
+			h.endHeld(i)
+			return -1, packet.DropFragment
+		case copied, scattered:
+			return -1, packet.DropFragment
 		}
 	}
-	return -1
+	for h.held.frames+n > heldFrames {
+		victim := h.held.victim()
+		h.endHeld(victim)
+		if victim == i {
+			i = -1
+		}
+	}
+	return h.held.push(i, f, h.chain[:n], max(h.now+ticksIn(heldLife), 1), h.offered == toFirst), packet.Hold
 }
 
-// holdWhole keeps a fragment, and lets the datagram go where all of it is held: Tick decides the first, and the others
-// follow it.
+// holdWhole keeps a fragment, and lets the datagram go where all of it is held: Tick decides the first, and then the
+// others.
 func (h defragmenter) holdWhole(f *fragmentHeader) packet.Verdict {
-	verdict := h.hold(f)
-	if verdict != packet.Hold {
-		return verdict
-	}
-	if first := h.held.whole(&f.key); first >= 0 {
-		h.held.slots[first].ready, h.held.ready = true, true
+	i, verdict := h.hold(f)
+	if verdict == packet.Hold && h.held.datagrams[i].came.whole() {
+		h.held.makeReady(i)
 		h.out.RequestTick()
 	}
 	return verdict
 }
 
-// endHeld drops a fragment that was held.
-func (h defragmenter) endHeld(s *heldFragment) {
+// endHeld drops a datagram that is held.
+func (h defragmenter) endHeld(i int16) {
+	h.eachHeld(i, h.endFragment)
+}
+
+// endFragment drops a fragment that was held.
+func (h defragmenter) endFragment(s *heldFragment) {
 	h.batch[packet.DropFragment]++
 	h.resume(s, packet.DropFragment)
+}
+
+// eachHeld takes datagram i and passes on its fragments: the first, where it is held, and then those that came before it.
+func (h defragmenter) eachHeld(i int16, decide func(s *heldFragment)) {
+	f := h.held
+	e := f.take(f.listOf(i), i)
+	first, slot := e.first, e.oldest // the datagram is free from here on
+	if first >= 0 {
+		decide(&f.slots[first])
+	}
+	for slot >= 0 {
+		next := f.slots[slot].next
+		if slot != first {
+			decide(&f.slots[slot])
+		}
+		f.release(slot)
+		slot = next
+	}
 }
 
 // resume has the loop carry out the verdict on a fragment that was held. The first descriptor has it in full; what the
 // packet needs no more of the others is released.
 func (h defragmenter) resume(s *heldFragment, verdict packet.Verdict) {
 	d := s.d[:s.n]
-	s.n = 0
 	d[0].Verdict = verdict
 	cut := len(d) > 1 && !d[0].Flags.Has(packet.FlagMore)
 	for i := range d[1:] {
@@ -226,12 +343,9 @@ func (h defragmenter) firstCame(k *fragmentKey, other bool) {
 	if h.held.frames == 0 {
 		return
 	}
-	for i := h.held.bucket(k).oldest; i >= 0; i = h.held.slots[i].next {
-		if s := &h.held.slots[i]; s.key == *k {
-			s.ready, s.other, h.held.ready = true, other, true
-		}
-	}
-	if h.held.ready {
+	if i := h.held.find(k); i >= 0 {
+		h.held.datagrams[i].other = other
+		h.held.makeReady(i)
 		h.out.RequestTick()
 	}
 }
@@ -239,31 +353,31 @@ func (h defragmenter) firstCame(k *fragmentKey, other bool) {
 // sweepHeld decides the held fragments whose first has come, in the order in which they came, or passes them on, and drops
 // those whose time is over.
 func (h defragmenter) sweepHeld() {
-	if h.held.frames == 0 {
-		return
-	}
-	h.held.ready = false
-	for i := range h.held.buckets {
-		b := &h.held.buckets[i]
-		before := int16(-1)
-		for at := b.oldest; at >= 0; {
-			s := &h.held.slots[at]
-			next := s.next
-			switch {
-			case s.ready && s.other:
-				h.passOn(h.held.take(b, before, at))
-			case s.ready:
-				h.decideHeld(h.held.take(b, before, at))
-			case s.until.expired(h.now) && s.asked:
-				h.decline(&s.key)
-				h.passOn(h.held.take(b, before, at))
-			case s.until.expired(h.now):
-				h.endHeld(h.held.take(b, before, at))
-			default:
-				before = at
-			}
-			at = next
+	f := h.held
+	for f.ready.oldest >= 0 {
+		i := f.ready.oldest
+		switch e := &f.datagrams[i]; {
+		case e.other:
+			h.eachHeld(i, h.passOn)
+		case e.first >= 0 && e.asked: // whole: another handler may have it, and gets the first then
+			h.decline(&e.key)
+			h.eachHeld(i, h.passOn)
+		default:
+			h.eachHeld(i, h.decideHeld)
 		}
+	}
+	for f.waiting.oldest >= 0 {
+		i := f.waiting.oldest
+		e := &f.datagrams[i]
+		if !e.until.expired(h.now) {
+			break
+		}
+		if !e.asked {
+			h.endHeld(i)
+			continue
+		}
+		h.decline(&e.key)
+		h.eachHeld(i, h.passOn)
 	}
 }
 
@@ -288,20 +402,19 @@ func (h defragmenter) decline(k *fragmentKey) {
 // passOn has a fragment that was held come to the loop's handlers again.
 func (h defragmenter) passOn(s *heldFragment) {
 	if !h.out.Repeat(s.d[:s.n]) {
-		h.endHeld(s)
-		return
+		h.endFragment(s)
 	}
-	s.n = 0
 }
 
 // dropHeld ends all that is held: the loop ends.
 func (h defragmenter) dropHeld() {
 	h.held.closed = true
-	for i := range h.held.buckets {
-		for b := &h.held.buckets[i]; b.oldest >= 0; {
-			before, i := h.held.oldest(b)
-			h.endHeld(h.held.take(b, before, i))
+	for h.held.frames > 0 {
+		i := h.held.ready.oldest
+		if i < 0 {
+			i = h.held.waiting.oldest
 		}
+		h.endHeld(i)
 	}
 	h.publish()
 }
