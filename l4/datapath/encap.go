@@ -54,7 +54,7 @@ func (h tunneler) encapsulate(v *view, to *Endpoint, w Mode) packet.Verdict {
 		h.writeOuter(v, to, w, size)
 		typ = etherType(to.addr.is4())
 	}
-	if !v.d.Flags.Has(packet.FlagMore) {
+	if v.d.Flags&(packet.FlagMore|packet.FlagOffload) == 0 { // the frame has all of it
 		v.d.Len = uint16(int(v.d.L3) + size) // without Ethernet padding
 	}
 	moveStart(v.d, -shift)

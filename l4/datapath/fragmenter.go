@@ -11,10 +11,10 @@ import (
 // (RFC 1812 4.2.2.7), and outer packets of tunnels (tunnel.go). Some senders ignore the path MTU, DNS servers among them,
 // and an error instead of fragments would lose all that they send.
 
-// fragmentable reports whether a packet may leave in fragments of itself. One with segmentation offload may not: the device
-// makes its segments, and cuts none of them.
+// fragmentable reports whether a packet may leave in fragments of itself, or of its segments (segmenter.go).
 func (h fragmenter) fragmentable(v *view) bool {
-	return v.is4 && h.out != nil && !v.d.Flags.Has(packet.FlagOffload) && !wire.IPv4(v.p[v.d.L3:]).DontFragment()
+	return v.is4 && h.out != nil && !wire.IPv4(v.p[v.d.L3:]).DontFragment() &&
+		(!v.d.Flags.Has(packet.FlagOffload) || h.segmentable(v))
 }
 
 // leave ends the decision on a packet whose headers have been written for hop: with v.mtu set, it leaves in fragments. A
@@ -22,6 +22,9 @@ func (h fragmenter) fragmentable(v *view) bool {
 func (h fragmenter) leave(v *view, hop *Hop, translated bool) packet.Verdict {
 	if v.mtu == 0 {
 		return packet.Forward
+	}
+	if v.d.Flags.Has(packet.FlagOffload) {
+		return h.leaveSegments(v, hop, translated)
 	}
 	ip := wire.IPv4(h.arena.Bytes(v.d)[v.d.L3:])
 	id := uint32(ip.ID())
@@ -43,6 +46,8 @@ type fragmentation struct {
 	id        uint32 // identification
 	is4       bool
 	flags     packet.Flags // of the fragments
+	data      []byte       // the packet with its link header, where the frames of the one that is decided have another
+	ahead     bool         // it leaves before the packet that is decided, whose frames keep what they have
 
 	template []byte // link header and IP header of the packet
 	link     int
@@ -60,31 +65,47 @@ func (h fragmenter) fragment(v *view, hop *Hop, f *fragmentation) packet.Verdict
 	each := (min(f.mtu, frame-f.link) - f.header - grow) &^ 7
 	left := f.size - f.header
 	n := (left + each - 1) / each
-	frames := h.out.Reserve(hop.Dev, n-1)
-	if frames == nil {
+	others := n - 1
+	if f.ahead {
+		others = n
+	}
+	frames := h.out.Reserve(hop.Dev, others)
+	if frames == nil && others > 0 {
 		return packet.DropNoFrame
 	}
 	f.template = h.arena.Bytes(v.d)[:head:head]
+	if f.data != nil {
+		f.template = f.data[:head:head]
+	}
 	list := h.pieces[:0]
-	for i := range n - 1 {
-		d := packet.Desc{Off: frames[i], Len: uint16(head + grow + each), Flags: f.flags}
+	for i := range others {
+		at := i * each
+		d := packet.Desc{Off: frames[i], Len: uint16(head + grow + min(each, left-at)), Flags: f.flags}
 		p := h.arena.Bytes(&d)
-		f.write(p, i*each, true)
-		h.copyChain(p[head+grow:], head+i*each)
+		f.write(p, at, i < n-1 || f.more)
+		h.copyData(f, p[head+grow:], head+at)
 		v.cut += uint32(d.Len)
 		list = append(list, d)
 	}
 	h.pieces = list
-	at := (n - 1) * each
-	h.tail = append(h.tail[:0], make([]byte, head+grow+left-at)...)
+	if !f.ahead {
+		h.leaveLast(v, f, head+grow, (n-1)*each)
+	}
+	h.out.Originate(hop.Dev, list)
+	return packet.Forward
+}
+
+// leaveLast makes the packet that is decided the last fragment, which begins at byte at of its payload and has so many bytes
+// of headers.
+func (h fragmenter) leaveLast(v *view, f *fragmentation, headers, at int) {
+	frame := 1 << h.arena.Shift
+	h.tail = append(h.tail[:0], make([]byte, headers+f.size-f.header-at)...)
 	f.write(h.tail, at, f.more)
-	h.copyChain(h.tail[head+grow:], head+at)
+	h.copyData(f, h.tail[headers:], f.link+f.header+at)
 	v.d.Off &^= uint32(frame - 1)
 	v.d.Len = uint16(len(h.tail))
 	v.d.Flags = f.flags
 	copy(h.arena.Bytes(v.d), h.tail)
-	h.out.Originate(hop.Dev, list)
-	return packet.Forward
 }
 
 // write writes the headers of the fragment that fills p and begins at byte at of the packet's payload.
@@ -138,17 +159,31 @@ func blankUncopied(options []byte) {
 	}
 }
 
+// copyData copies bytes of the packet that is cut, from the at-th on, to dst.
+func (h fragmenter) copyData(f *fragmentation, dst []byte, at int) {
+	if f.data != nil {
+		copy(dst, f.data[at:])
+		return
+	}
+	h.copyChain(dst, at)
+}
+
 // copyChain copies bytes of the packet that is decided on, from the at-th of its first descriptor on, to dst.
 func (h fragmenter) copyChain(dst []byte, at int) {
 	for i := range h.chain {
 		p := h.arena.Bytes(&h.chain[i])
-		if at >= len(p) {
-			at -= len(p)
-			continue
+		if at < len(p) {
+			dst = dst[copy(dst, p[at:]):]
+			at = len(p)
 		}
-		dst = dst[copy(dst, p[at:]):]
-		if at = 0; len(dst) == 0 {
+		if at -= len(p); len(dst) == 0 {
 			return
 		}
+		if !h.chain[i].Flags.Has(packet.FlagMore) {
+			break
+		}
+	}
+	if d := &h.chain[0]; d.Flags.Has(packet.FlagOffload) {
+		copy(dst, h.arena.External(d)[at:])
 	}
 }

@@ -72,6 +72,7 @@ type Handler struct {
 	paths        map[addr]tunnelPath // to backends, where tunnels take less than the device
 	pieces       []packet.Desc       // scratch of fragmenter.fragment
 	tail         []byte              // the same
+	segment      []byte              // of fragmenter.makeSegment
 	answerCounts *metrics.Block      // answers, by kind
 
 	inspector Inspector      // nil without
