@@ -155,6 +155,9 @@ func TestJoinedPacketsLeaveInFragmentsOfEach(t *testing.T) {
 					}
 					for i := range got {
 						w.checksumsRight(got[i])
+						if id := wire.IPv4(got[i][14:]).ID(); name == "l2" && int(id) != 300+i {
+							t.Errorf("packet %d has identification %d", i, id)
+						}
 						if flags := wire.TCP(got[i][34:]).Flags(); c.gso&packet.GSOECN != 0 && flags.Has(wire.FlagCWR) != (i == 0) {
 							t.Errorf("packet %d has flags %v", i, flags)
 						}
