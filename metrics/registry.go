@@ -109,11 +109,16 @@ func (w *Writer) Gauge(name, help string, v float64, labels ...Label) {
 
 // Histogram writes a distribution as cumulative buckets.
 func (w *Writer) Histogram(name, help string, d *Distribution, sc Scale, labels ...Label) {
-	s := Series{Name: name, Help: help, Kind: HistogramKind, Count: d.n, Sum: float64(d.sum) * sc.Unit}
-	for exp := sc.From; exp <= sc.To; exp++ {
-		s.Buckets = append(s.Buckets, Bucket{UpTo: float64(uint64(1)<<exp-1) * sc.Unit, Count: d.below(exp)})
-	}
+	s := Series{Name: name, Help: help, Kind: HistogramKind, Count: d.n, Sum: float64(d.sum) * sc.Unit, Buckets: d.Buckets(sc)}
 	w.put(s, labels)
+}
+
+// Buckets returns the distribution as cumulative buckets.
+func (d *Distribution) Buckets(sc Scale) (list []Bucket) {
+	for exp := sc.From; exp <= sc.To; exp++ {
+		list = append(list, Bucket{UpTo: float64(uint64(1)<<exp-1) * sc.Unit, Count: d.below(exp)})
+	}
+	return list
 }
 
 // put appends a series with its labels sorted by name: the order in which a source writes them does

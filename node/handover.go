@@ -17,6 +17,7 @@ type SocketKind string
 const (
 	ControlSocket SocketKind = "control"
 	MetricsSocket SocketKind = "metrics"
+	PagesSocket   SocketKind = "pages"
 )
 
 // Socket is a listening socket of a node.
@@ -40,9 +41,11 @@ func (n *Node) Sockets() (all []Socket, err error) {
 		all = append(all, Socket{kind, at, f})
 	}
 	add(ControlSocket, n.cfg.Control, n.control)
-	n.scrapes.mu.Lock()
-	add(MetricsSocket, n.scrapes.at, n.scrapes.listener)
-	n.scrapes.mu.Unlock()
+	for _, s := range []*scrapes{&n.scrapes, &n.pages} {
+		s.mu.Lock()
+		add(s.kind, s.at, s.listener)
+		s.mu.Unlock()
+	}
 	return all, err
 }
 
@@ -65,10 +68,12 @@ func (n *Node) eachListener(f func(*controlsocket.Listener)) {
 	if n.control != nil {
 		f(n.control)
 	}
-	n.scrapes.mu.Lock()
-	defer n.scrapes.mu.Unlock()
-	if n.scrapes.listener != nil {
-		f(n.scrapes.listener)
+	for _, s := range []*scrapes{&n.scrapes, &n.pages} {
+		s.mu.Lock()
+		if s.listener != nil {
+			f(s.listener)
+		}
+		s.mu.Unlock()
 	}
 }
 

@@ -37,6 +37,9 @@ func (n *Node) writeLog(w *metrics.Writer) {
 // little, and those that are not read must not keep the others out.
 const maxScrapes = 64
 
+// maxPages is the same of requests to PagesHandler: some of them wait for seconds.
+const maxPages = 64
+
 // writeLoops writes the counters of each loop, with the reasons of drops as a label:
 // one name, so that a dashboard sums them without knowing the reasons of later
 // versions.

@@ -84,6 +84,9 @@ type Config struct {
 	Metrics    string                               // address of the HTTP server for metrics, such as "127.0.0.1:9100"; "" is none
 	Exposition func(*metrics.Registry) http.Handler // renders them; required with Metrics
 
+	Pages        string                   // address of the HTTP server of PagesHandler; "" is none
+	PagesHandler func(*Node) http.Handler // required with Pages
+
 	Control       string // path of the control socket; "" is none
 	ControlInUse  error  // required with Control: Open wraps it if a process listens there
 	ControlServer func(*Node) http.Handler
@@ -113,7 +116,8 @@ type Node struct {
 	netlink     *netlink.Handle
 	linkUpdates <-chan netlink.LinkUpdate // nil without
 
-	scrapes   scrapes
+	scrapes   scrapes // of the metrics
+	pages     scrapes
 	control   *controlsocket.Listener // nil without
 	started   time.Time
 	checksums checksumWatch                              // belongs to watch
@@ -162,6 +166,14 @@ func Open(cfg Config) (*Node, error) {
 	if n.log == nil {
 		n.log = slog.New(slog.DiscardHandler)
 	}
+	n.scrapes.kind, n.scrapes.most, n.scrapes.path = MetricsSocket, maxScrapes, "/metrics"
+	if cfg.Exposition != nil {
+		n.scrapes.handler = func() http.Handler { return cfg.Exposition(n.Registry()) }
+	}
+	n.pages.kind, n.pages.most, n.pages.path = PagesSocket, maxPages, "/"
+	if cfg.PagesHandler != nil {
+		n.pages.handler = func() http.Handler { return cfg.PagesHandler(n) }
+	}
 	if err := n.open(); err != nil {
 		return nil, errors.Join(err, n.Close())
 	}
@@ -172,11 +184,11 @@ func Open(cfg Config) (*Node, error) {
 // interface: a start that fails must not have taken a packet from the kernel.
 func (n *Node) open() error {
 	steps := []func() error{
-		n.findDevices, n.saveNamespace, n.openNetlink, n.setQueues, n.placeLoops, n.openEngine, n.listenMetrics, n.listenControl,
+		n.findDevices, n.saveNamespace, n.openNetlink, n.setQueues, n.placeLoops, n.openEngine, n.listenMetrics, n.listenPages, n.listenControl,
 		n.openDevices, n.openLoops,
 	}
 	if n.cfg.WithoutDevices {
-		steps = []func() error{n.listenMetrics, n.listenControl}
+		steps = []func() error{n.listenMetrics, n.listenPages, n.listenControl}
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {
@@ -188,6 +200,8 @@ func (n *Node) open() error {
 
 // listenMetrics opens the port of the metrics.
 func (n *Node) listenMetrics() error { return n.SetMetrics(n.cfg.Metrics) }
+
+func (n *Node) listenPages() error { return n.SetPages(n.cfg.Pages) }
 
 // listenControl takes the control socket, which also keeps a second process with the
 // same configuration from taking the devices.
@@ -318,7 +332,8 @@ func (n *Node) Run(ctx context.Context) error {
 	if !n.cfg.WithoutDevices {
 		run(n.watch)
 	}
-	all.Go(func() { n.serveMetrics(loopCtx) }) // also while services finish: /readyz reports that
+	all.Go(func() { n.pages.serveUntil(loopCtx, n) })
+	all.Go(func() { n.scrapes.serveUntil(loopCtx, n) }) // also while services finish: /readyz reports that
 	if n.control != nil && n.cfg.ControlServer != nil {
 		run(func(ctx context.Context) {
 			controlsocket.Serve(ctx, n.control, n.cfg.ControlServer(n), n.log, "control")
@@ -463,7 +478,7 @@ func (n *Node) release() error {
 	if n.opener != nil {
 		errs = append(errs, n.opener.Close())
 	}
-	_ = n.SetMetrics("") // where Run was never called
+	_, _ = n.SetMetrics(""), n.SetPages("") // where Run was never called
 	if l := n.control; l != nil {
 		if err := l.Close(); !errors.Is(err, net.ErrClosed) {
 			errs = append(errs, err)

@@ -14,8 +14,13 @@ import (
 	"github.com/millrace/millrace/internal/controlsocket"
 )
 
-// scrapes serves the metrics at an address that may change while the node runs.
+// scrapes serves pages, such as the metrics, at an address that may change while the node runs.
 type scrapes struct {
+	kind    SocketKind
+	most    int                 // requests at once
+	path    string              // that the log names
+	handler func() http.Handler // nil: there must be no address
+
 	mu       sync.Mutex
 	state    scrapeState
 	at       string                  // the address that is configured; "" is none
@@ -34,8 +39,13 @@ const (
 )
 
 // SetMetrics serves the metrics at another address, and no more at the one before; "" is nowhere. On an error nothing has changed.
-func (n *Node) SetMetrics(address string) error {
-	s := &n.scrapes
+func (n *Node) SetMetrics(address string) error { return n.scrapes.set(n, address) }
+
+// SetPages is SetMetrics for what Config.PagesHandler serves.
+func (n *Node) SetPages(address string) error { return n.pages.set(n, address) }
+
+// set serves at another address.
+func (s *scrapes) set(n *Node, address string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -45,30 +55,30 @@ func (n *Node) SetMetrics(address string) error {
 		s.close()
 		s.at = ""
 		return nil
-	case n.cfg.Exposition == nil:
-		return errors.New("metrics: an address without Config.Exposition") // they would be missed only in an incident
+	case s.handler == nil:
+		return fmt.Errorf("%s: an address, and nothing that serves it", s.kind) // it would be missed only in an incident
 	}
-	l, err := n.listen(address)
+	l, err := s.listen(n, address)
 	before := s.at
 	if errors.Is(err, unix.EADDRINUSE) && s.listener != nil { // by this one perhaps: an address is a part of the unspecified one
 		s.close()
-		if l, err = n.listen(address); err != nil {
-			if old, again := n.listen(before); again == nil {
+		if l, err = s.listen(n, address); err != nil {
+			if old, again := s.listen(n, before); again == nil {
 				s.open(n, old, before)
 			}
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("metrics: %w", err)
+		return fmt.Errorf("%s: %w", s.kind, err)
 	}
 	s.close()
 	s.open(n, l, address)
 	return nil
 }
 
-// listen returns a listener for scrapes: that which another process has passed, if there is one.
-func (n *Node) listen(address string) (*controlsocket.Listener, error) {
-	if f := n.inherit(MetricsSocket, address); f != nil {
+// listen returns a listener: that which another process has passed, if there is one.
+func (s *scrapes) listen(n *Node, address string) (*controlsocket.Listener, error) {
+	if f := n.inherit(s.kind, address); f != nil {
 		return controlsocket.FileListener(f)
 	}
 	l, err := net.Listen("tcp", address)
@@ -90,15 +100,15 @@ func (s *scrapes) open(n *Node, l *controlsocket.Listener, at string) {
 // that the loops publish, so a scrape never waits for a loop. The caller holds mu.
 func (s *scrapes) serve(n *Node) {
 	mux := http.NewServeMux()
-	mux.Handle("/metrics", n.cfg.Exposition(n.Registry()))
+	mux.Handle(s.path, s.handler())
 	mux.HandleFunc("GET /healthz", serveHealth)
 	mux.HandleFunc("GET /readyz", n.ServeReady)
-	srv, l := controlsocket.NewServer(mux, maxScrapes, n.log), s.listener
+	srv, l := controlsocket.NewServer(mux, s.most, n.log), s.listener
 	s.server = srv
-	n.log.Info("metrics", "listen", "http://"+l.Addr().String()+"/metrics")
+	n.log.Info(string(s.kind), "listen", "http://"+l.Addr().String()+s.path)
 	s.serving.Go(func() {
 		if err := srv.Serve(controlsocket.LimitConns(l)); !errors.Is(err, http.ErrServerClosed) {
-			n.log.Error("metrics", "error", err.Error())
+			n.log.Error(string(s.kind), "error", err.Error())
 		}
 	})
 }
@@ -118,6 +128,9 @@ func (n *Node) ServeReady(w http.ResponseWriter, _ *http.Request) {
 	_, _ = io.WriteString(w, "ready\n")
 }
 
+// Draining reports whether services finish what they have begun, and take nothing new.
+func (n *Node) Draining() bool { return n.draining.Load() }
+
 // close stops serving. The caller holds mu.
 func (s *scrapes) close() {
 	if s.server != nil {
@@ -129,9 +142,8 @@ func (s *scrapes) close() {
 	s.server, s.listener = nil, nil
 }
 
-// serveMetrics serves until ctx ends.
-func (n *Node) serveMetrics(ctx context.Context) {
-	s := &n.scrapes
+// serveUntil serves until ctx ends.
+func (s *scrapes) serveUntil(ctx context.Context, n *Node) {
 	s.mu.Lock()
 	if s.state = scrapesServed; s.listener != nil {
 		s.serve(n)

@@ -52,6 +52,7 @@ const (
 	Relay   Kind = "quic" // to the process of a generation, for packets of a UDP socket: "GENERATION ADDRESS"
 	Control Kind = "control"
 	Metrics Kind = "metrics"
+	Pages   Kind = "pages"
 	Folder  Kind = "lock" // no socket: a file whose lock both processes have
 )
 
