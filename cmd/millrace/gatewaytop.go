@@ -52,9 +52,11 @@ The gateway counts in bounded memory, and only while it is asked to: a count beh
 "<" may be less, by what --json has as error. Paths have no queries.
 
 --json prints one object, or one per line without --once: schema, interval_seconds,
-requests, failed, and the lists routes, hosts, paths, clients, backends (name,
-requests, error, failed, bytes_out, seconds, per_second) and services (service,
-backend, opened_per_second, packets_per_second, bytes_per_second).`,
+requests, failed, stages (requests, wait_seconds, backend_seconds, response_seconds:
+sums over requests that a backend has answered), and the lists routes, hosts,
+paths, clients, backends (name, requests, error, failed, bytes_out, seconds,
+per_second) and services (service, backend, opened_per_second, packets_per_second,
+bytes_per_second).`,
 		Example: `  millrace gateway top
   millrace gateway top --by clients,paths --rows 20
   millrace gateway top --once --json | jq -r '.clients[0].name'`,

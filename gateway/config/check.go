@@ -24,7 +24,9 @@ type places struct {
 	policies  []policyPlace  // in the order of Config.Inspection.Policies
 
 	halfOpen *yaml.Node // nil when absent
-	defence  *yaml.Node // the same
+
+	adminToken *yaml.Node // the same
+	defence    *yaml.Node // the same
 
 	networkRoutes        []*yaml.Node
 	rateLimits           []rateLimitPlace

@@ -36,6 +36,7 @@ func (d *checker) checkParts(c *Config) {
 	}
 	d.checkStack(c, stacked)
 	d.checkAccessLog(c)
+	d.checkAdmin(c)
 }
 
 // checkStack reports addresses and routes of the userspace stack that do not fit it.

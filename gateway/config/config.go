@@ -72,7 +72,10 @@ type Config struct {
 	defence *DefenceLists      // the same
 	listAt  map[string]Problem // where a file or prefix of lists stands, without a message
 	keyAt   Problem            // the same of hash_key_file
-	inspAt  map[string]Problem // the same of the files, variables and captures of inspection
+
+	adminToken []byte // see AdminToken
+
+	inspAt map[string]Problem // the same of the files, variables and captures of inspection
 
 	syncKeyAt Problem     // and of sync.key_file
 	named     []namedFile // certificates, and what goes with them
@@ -156,11 +159,6 @@ type Limits struct {
 
 // DefaultSocket is where a gateway listens for commands unless its configuration says otherwise.
 const DefaultSocket = "/run/millrace/gateway.sock"
-
-// Admin configures where the running gateway is controlled.
-type Admin struct {
-	Socket string // key "socket": path of the unix socket, default DefaultSocket; "" is none
-}
 
 // Device is one interface of the gateway.
 type Device struct {

@@ -74,6 +74,7 @@ var kinds = map[string]string{
 	"prevent":          "inspection: {policies: [{name: a, mode: prevent, rules: x}], packets: {file: q}, alerts: {file: q}}\ndefence: {inspection: {}}\n" + oneService,
 	"inspected":        "inspection: {policies: [{name: a, mode: prevent, listeners: k, rules: x}], alerts: {file: q}}\n" + strings.Replace(checked("HTTP", "drain: 9s"), "listeners: [{", "listeners: [{name: k, address: 127.0.0.1:81, protocol: HTTP}, {", 1),
 	"access":           "inspection: {policies: [{name: a, mode: prevent, access: x}]}\n" + oneService,
+	"dashboard":        "admin: {listen: '127.0.0.1:8'}\n" + checked("HTTP", "drain: 9s"),
 	"logged":           "access_log: {file: y}\n" + checked("HTTP", "drain: 9s"),
 	"logged text":      "access_log: {file: y, format: text, template: '${status}', sample: {one_in: 9}}\n" + checked("HTTP", "drain: 9s"),
 	"logged combined":  "access_log: {file: y, format: combined, rotate: {size: 4096}}\n" + checked("HTTP", "drain: 9s"),
@@ -119,7 +120,7 @@ defence: {devices: [eth1], drop: [192.0.2.0/24], accept: [192.0.2.1], rates: [{s
   limits: {excess: 9, action: drop, time: 2m}, clients: {refused: 9, window: 9s, time: 2m}, inspection: {time: 2m}}
 table: {size: 4096, tcp: {established: 1h, syn: 5s, fin: 6s, syn_recv: 8s, half_closed: 9s, reset: 11s}, udp: 7s, half_open: 300, fragments: 64, kernel_flows: 5000}
 sync: {listen: "198.18.9.1:1", peer: "198.18.9.2:1", key_file: k, key: "000102030405060708090a0b0c0d0e0f000102030405060708090a0b0c0d0e0f", index: 1}
-admin: {socket: /tmp/gw.sock}
+admin: {socket: /tmp/gw.sock, listen: "127.0.0.1:9", hosts: gw.example, token_file: t}
 metrics: {listen: "127.0.0.1:0"}
 inspection:
   policies: [{name: all, mode: prevent, services: [s], listeners: [l], hold: 5, devices: [eth0], rules: [a.rules], access: [a.access], capture: tcp, lenient: true, overlaps: pass, urgent: drop}]

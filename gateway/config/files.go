@@ -106,7 +106,7 @@ func (c *Config) readFiles() (list []Problem) {
 		}
 		p := f.at
 		p.Message = map[fileKind]string{
-			fileCertificate: "the certificate", fileRoots: "the file of authorities", fileCRL: "the revocation list", fileTickets: "the file of ticket keys", fileFolder: "the folder", fileSecret: "the key",
+			fileCertificate: "the certificate", fileRoots: "the file of authorities", fileCRL: "the revocation list", fileTickets: "the file of ticket keys", fileFolder: "the folder", fileSecret: "the key", fileToken: "the token",
 			fileOCSP: "the OCSP response", fileUsers: "the file of users", fileJWKS: "the file of keys", filePage: "the page",
 		}[f.kind] + " cannot be used: " + err.Error()
 		list = append(list, p)
@@ -125,6 +125,10 @@ func (c *Config) readFile(f *namedFile) error {
 		return err
 	case fileSecret:
 		_, err := secretfile.Read(path)
+		return err
+	case fileToken:
+		token, err := readToken(path)
+		c.adminToken = token
 		return err
 	case fileFolder:
 		_, err := files.Open(files.Options{Root: path})

@@ -34,6 +34,10 @@ var rootNeeds = []need[Config]{
 		why: "nothing selects by a hash", hint: "it is for services, and for pools with `balance: consistent_hash` or sticky",
 	},
 	{
+		keys: []string{"admin.hosts", "admin.token_file"}, met: func(c *Config, _ *Config) bool { return c.Admin.Listen != "" },
+		why: "it is about the dashboard, and there is none", hint: "set admin.listen, or leave it out",
+	},
+	{
 		keys: []string{"access_log.fields"}, met: func(c *Config, _ *Config) bool { return c.AccessLog.Format == LogJSON },
 		why: "it is about lines of JSON", hint: "leave format out, or fields",
 	},

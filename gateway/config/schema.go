@@ -157,33 +157,6 @@ func (d *decoder) sync(n *yaml.Node, c *Config) {
 }
 
 // admin reads where the control socket lies; an empty string is none.
-func (d *decoder) admin(n *yaml.Node, a *Admin) {
-	d.Mapping(n, "admin", strictyaml.Optional("socket", func(n *yaml.Node) {
-		switch {
-		case d.Takes(strictyaml.Schema{Type: "string", Title: "path", Pattern: "^(/.*)?$", Default: a.Socket}):
-		case n.Kind != yaml.ScalarNode || n.Tag != "!!str" || n.Value != "" && n.Value[0] != '/':
-			d.Fail(n, "such as "+DefaultSocket+`; "" is none`, "socket must be an absolute path, not %s", strictyaml.Kind(n))
-		case len(n.Value) > 107: // sockaddr_un
-			d.Fail(n, "", "socket has %d characters; at most 107 are allowed", len(n.Value))
-		default:
-			a.Socket = n.Value
-		}
-	}))
-}
-
-func (d *decoder) metrics(n *yaml.Node, m *Metrics) {
-	d.Mapping(n, "metrics", strictyaml.Optional("listen", func(n *yaml.Node) {
-		if d.Takes(strictyaml.Schema{Type: "string", Title: "IP:port"}) {
-			return
-		}
-		ap, err := netip.ParseAddrPort(n.Value)
-		if err != nil || n.Kind != yaml.ScalarNode {
-			d.Fail(n, "such as 127.0.0.1:9100", "listen must be an IP address and a port, not %s", strictyaml.Kind(n))
-			return
-		}
-		m.Listen = ap.String()
-	}))
-}
 
 func (d *decoder) services(n *yaml.Node, c *Config) {
 	d.List(n, "services", maxServices, func(n *yaml.Node) {

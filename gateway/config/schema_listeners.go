@@ -62,6 +62,7 @@ const (
 	fileFolder // of static
 	fileSecret // one that only its owner and group may read
 	fileOCSP   // a response of OCSP
+	fileToken  // of the dashboard
 )
 
 // proxyLoops reads "auto" or a number.

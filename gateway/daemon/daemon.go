@@ -93,6 +93,7 @@ type Daemon struct {
 	events   *eventLog     // changes of backends that are to be logged
 
 	upgrading upgrading
+	looks     looks
 
 	reloading sync.Mutex     // one Reload at a time, so that the last file read is the one in use; and none beside Close
 	cfg       *config.Config // in use; guarded by reloading
@@ -122,7 +123,9 @@ func Open(file string, opt Options) (*Daemon, error) {
 }
 
 func newDaemon(file string, opt Options) *Daemon {
-	d := &Daemon{file: file, opt: opt, announce: make(chan struct{}, 1), events: newEventLog(opt.Log)}
+	d := &Daemon{file: file, opt: opt, announce: make(chan struct{}, 1)}
+	d.opt.Log = slog.New(d.looks.recent.Handler(opt.Log.Handler()))
+	d.events = newEventLog(d.opt.Log)
 	d.upgrading.open(opt.Predecessor)
 	return d
 }
@@ -131,6 +134,7 @@ func (d *Daemon) open(cfg *config.Config) (err error) {
 	if err := d.openInspection(cfg); err != nil {
 		return err
 	}
+	d.useSettings(cfg)
 	c := d.nodeConfig(cfg)
 	c.Literals = d.inspection.Literals()
 	if d.node, err = node.Open(c); err != nil {
@@ -159,6 +163,7 @@ func (d *Daemon) nodeConfig(cfg *config.Config) node.Config {
 		Engine: d.engine(cfg), Ops: engineOps(cfg), GPU: d.opt.GPU,
 		SearchOnGPU: d.searchesOnGPU(cfg),
 		Log:         d.opt.Log, LogDropped: d.opt.LogDropped, Build: d.opt.Build, Metrics: cfg.Metrics.Listen, Exposition: d.opt.Metrics,
+		Pages: cfg.Admin.Listen, PagesHandler: func(*node.Node) http.Handler { return d.dashboardHandler() },
 	}
 	for _, dev := range cfg.Devices {
 		c.Devices = append(c.Devices, node.Device{Name: dev.Name, Driver: device.Driver(dev.Driver), Mode: dev.Mode, Ring: dev.Ring})
@@ -408,7 +413,7 @@ func (d *Daemon) tryReload() (admin.Changes, error) {
 	if err != nil {
 		return admin.Changes{}, err
 	}
-	if err := d.node.SetMetrics(cfg.Metrics.Listen); err != nil {
+	if err := d.serveAt(cfg); err != nil {
 		rules.Discard()
 		return admin.Changes{}, err
 	}
@@ -436,6 +441,7 @@ func (d *Daemon) tryReload() (admin.Changes, error) {
 	d.logFits()
 	changes := admin.NewChanges(config.Diff(d.cfg, cfg))
 	d.cfg = cfg
+	d.useSettings(cfg)
 	for _, a := range d.gate.Announced() {
 		if !slices.Contains(before, a) {
 			d.Announce() // once its packets are steered here
@@ -445,8 +451,8 @@ func (d *Daemon) tryReload() (admin.Changes, error) {
 	return changes, nil
 }
 
-// restoreMetrics serves the metrics where the configuration in use has them.
-func (d *Daemon) restoreMetrics() error { return d.node.SetMetrics(d.cfg.Metrics.Listen) }
+// restoreMetrics serves metrics and dashboard where the configuration in use has them.
+func (d *Daemon) restoreMetrics() error { return d.serveAt(d.cfg) }
 
 // restore puts the configuration of before back. While addresses of the other one have not been released, the devices keep
 // the rules that they have: the node tries again every second.

@@ -120,7 +120,7 @@ func (d *Daemon) inheritedSockets() (list []node.Socket) {
 	return list
 }
 
-var socketKinds = map[upgrade.Kind]node.SocketKind{upgrade.Control: node.ControlSocket, upgrade.Metrics: node.MetricsSocket}
+var socketKinds = map[upgrade.Kind]node.SocketKind{upgrade.Control: node.ControlSocket, upgrade.Metrics: node.MetricsSocket, upgrade.Pages: node.PagesSocket}
 
 // takeOver reports to the process that this one replaces that all is open, or why it is not.
 func (d *Daemon) takeOver(err error) error {

@@ -42,11 +42,30 @@ type Result struct {
 	Seconds  float64 `json:"interval_seconds"`
 	Requests uint64  `json:"requests"` // that ended in it
 	Failed   uint64  `json:"failed"`
+	Stages   Stages  `json:"stages"`
 	Routes   []Entry `json:"routes"`
 	Hosts    []Entry `json:"hosts"`
 	Paths    []Entry `json:"paths"`
 	Clients  []Entry `json:"clients"`
 	Backends []Entry `json:"backends"`
+}
+
+// Stages divides the time of requests that got a response of a backend: sums over them.
+type Stages struct {
+	Requests uint64  `json:"requests"`
+	Wait     float64 `json:"wait_seconds"` // from the header until the last attempt: rules, queues, other attempts
+	Backend  float64 `json:"backend_seconds"`
+	Response float64 `json:"response_seconds"` // from its header to its end
+}
+
+func (s *Stages) add(r *accesslog.Record) {
+	if r.Answered == 0 {
+		return
+	}
+	s.Requests++
+	s.Wait += r.Waited.Seconds()
+	s.Backend += r.Answered.Seconds()
+	s.Response += (r.Began - r.Waited - r.Answered).Seconds()
 }
 
 // shard is the part of one loop in a collection.
@@ -55,6 +74,7 @@ type shard struct {
 	key              []byte
 	sketches         [kinds]sketch
 	requests, failed uint64
+	stages           Stages
 }
 
 // Collection takes records for a time.
@@ -71,6 +91,7 @@ func (c *Collection) Add(i int, r *accesslog.Record) {
 	defer s.mu.Unlock()
 	s.requests++
 	s.failed += by.failed
+	s.stages.add(r)
 	for kind := range kinds {
 		if key := s.keyOf(kind, r); len(key) > 0 {
 			s.sketches[kind].add(key, &by)
@@ -115,6 +136,10 @@ func (c *Collection) result(over time.Duration, rows int) Result {
 		defer s.mu.Unlock()
 		r.Requests += s.requests
 		r.Failed += s.failed
+		r.Stages.Requests += s.stages.Requests
+		r.Stages.Wait += s.stages.Wait
+		r.Stages.Backend += s.stages.Backend
+		r.Stages.Response += s.stages.Response
 	}
 	for kind, to := range map[By]*[]Entry{Routes: &r.Routes, Hosts: &r.Hosts, Paths: &r.Paths, Clients: &r.Clients, Backends: &r.Backends} {
 		*to = c.merge(kind, over, rows)

@@ -7,7 +7,7 @@ const slots = 512
 // maxKey bounds the bytes of a key: the beginning of a longer one stands for all that begin so.
 const maxKey = 200
 
-// sums are what is added up for a key, beside its count.
+// sums add up the requests of a key.
 type sums struct {
 	failed, bytes uint64
 	nanoseconds   int64

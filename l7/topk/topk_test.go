@@ -81,6 +81,19 @@ func TestKeysOfARecord(t *testing.T) {
 	}
 }
 
+// Only what a backend has answered has stages, which add up to the time of the request.
+func TestStagesOfRequests(t *testing.T) {
+	c := &Collection{shards: make([]shard, 2)}
+	for i := range 2 {
+		c.Add(i, &accesslog.Record{Status: 200, Attempts: 1, Began: 6 * time.Second, Waited: time.Second, Answered: 2 * time.Second})
+		c.Add(i, &accesslog.Record{Status: 502, Attempts: 1, Began: 9 * time.Second, Waited: time.Second})
+		c.Add(i, &accesslog.Record{Status: 404, Began: 9 * time.Second})
+	}
+	if got := c.result(time.Second, 1).Stages; got != (Stages{Requests: 2, Wait: 2, Backend: 4, Response: 6}) {
+		t.Errorf("%+v", got)
+	}
+}
+
 // Keys are bounded, and what is left of the last one is text.
 func TestLongKeysAreCut(t *testing.T) {
 	c := &Collection{shards: make([]shard, 1)}
