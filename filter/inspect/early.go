@@ -133,7 +133,7 @@ func (e *Engine) httpBegun(p *packet, s *httpSide) {
 	e.tx.early = &m.early
 	e.transact(p)
 	e.tx.early = nil
-	m.early.stage, m.early.parts = earlyHead, len(m.Boundary()) > 0
+	m.early.stage, m.early.parts = earlyHead, len(m.Boundaries()) > 0
 }
 
 // httpFirstLine evaluates a request of HTTP/0.9 (RFC 1945 4.1): a server answers it before any empty line, and what follows

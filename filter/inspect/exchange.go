@@ -211,7 +211,7 @@ func (x *Exchange) Head(now int64, d signature.Direction, h *Head) Result {
 	if h.Ends || !e.rules.bodies[signature.SideOf(d)] {
 		e.httpInspect(p, s)
 	} else {
-		m.Coding = inflate.NewCoding(m.Value("content-encoding"), e.cfg.bodyBytes())
+		m.Decode(e.cfg.bodyBytes())
 		e.httpBegun(p, s)
 	}
 	x.settle(s)
@@ -223,6 +223,19 @@ func (x *Exchange) Wants(d signature.Direction) bool {
 	s := &x.sides[signature.SideOf(d)]
 	return s.msg.Start != nil && !s.sent
 }
+
+// Unread reports whether the body of a message is inspected as it comes, since it is in a content coding that is not decoded.
+func (x *Exchange) Unread(d signature.Direction) bool {
+	return x.sides[signature.SideOf(d)].msg.Unread && x.Wants(d)
+}
+
+// ReadsBodies reports whether some rule is about the bodies of a direction.
+func (x *Exchange) ReadsBodies(d signature.Direction) bool {
+	return x.conn.e.rules.bodies[signature.SideOf(d)]
+}
+
+// ReadsCoding reports whether bodies in a content coding are decoded.
+func ReadsCoding(name string) bool { return inflate.Reads(name) }
 
 // Body evaluates the next piece of a body, which it borrows.
 func (x *Exchange) Body(now int64, d signature.Direction, b []byte) Result {

@@ -7,7 +7,6 @@ import (
 	"github.com/millrace/millrace/filter/inspect/applayer"
 	"github.com/millrace/millrace/filter/inspect/ascii"
 	"github.com/millrace/millrace/filter/inspect/httpmsg"
-	"github.com/millrace/millrace/filter/inspect/inflate"
 	"github.com/millrace/millrace/filter/signature"
 )
 
@@ -152,7 +151,7 @@ func (e *Engine) httpFraming(p *packet, h *httpFlow, s *httpSide) {
 	s.sent = false
 	chunked := bytes.Contains(ascii.Lower(m.Value("transfer-encoding")), []byte("chunked"))
 	length, known := httpmsg.BodyLength(m.Value("content-length"))
-	m.Coding = inflate.NewCoding(m.Value("content-encoding"), e.cfg.bodyBytes())
+	m.Decode(e.cfg.bodyBytes())
 	if p.dir == signature.ToServer {
 		m.ParseRequestLine()
 		h.version = bytes.Clone(m.Version)

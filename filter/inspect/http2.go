@@ -8,7 +8,6 @@ import (
 	"github.com/millrace/millrace/filter/inspect/applayer"
 	"github.com/millrace/millrace/filter/inspect/ascii"
 	"github.com/millrace/millrace/filter/inspect/httpmsg"
-	"github.com/millrace/millrace/filter/inspect/inflate"
 	"github.com/millrace/millrace/filter/signature"
 	"github.com/millrace/millrace/http2/hpack"
 )
@@ -317,7 +316,7 @@ func (e *Engine) http2Block(p *packet, h *http2Flow, s *http2Side) {
 		if p.dir == signature.ToClient {
 			m.msg.File = httpmsg.PathOf(st.sides[0].msg.URI)
 		}
-		m.msg.Coding = inflate.NewCoding(m.msg.Value("content-encoding"), e.cfg.bodyBytes())
+		m.msg.Decode(e.cfg.bodyBytes())
 		if !s.blockOf.ends {
 			e.httpBegun(p, m)
 		}

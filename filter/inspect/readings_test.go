@@ -151,6 +151,9 @@ func TestCodingsOfBodies(t *testing.T) {
 		{"identity, deflate ,gzip", gzipped(deflated), false},
 		{"gzip", text, false},
 		{"br", text, false},
+		{"foo, gzip", gzipped(text), false},
+		{"gzip, foo", gzipped(text), false},
+		{"foo, gzip", text, false},
 		{"gzip", gzipped("harmless")[:12] + text, false},
 	} {
 		for _, toServer := range []bool{true, false} {
@@ -187,7 +190,7 @@ func TestCodedBodiesAreEvaluatedAsTheyGrow(t *testing.T) {
 			}
 			seq += uint32(len(part))
 		}
-		z := inflate.NewCoding([]byte(coding), 1<<10)
+		z, _ := inflate.NewCoding([]byte(coding), 1<<10)
 		if dropped < 0 {
 			t.Fatal("nothing was dropped")
 		}

@@ -287,6 +287,8 @@ func (v *inspectedSite) sendVersions(t *testing.T) {
 				{"gzip, gzip", evasions.Packed("gzip", evasions.Packed("gzip", text))},
 				{"gzip", text},
 				{"deflate, gzip", evasions.Packed("gzip", evasions.Packed("deflate", text))},
+				{"foo, gzip", evasions.Packed("gzip", text)},
+				{"br", text},
 			} {
 				if status := v.post(version, "/a", c.coding, evasions.Letters(c.body, size)...); status == 200 || v.received("body "+text) {
 					t.Errorf("HTTP/%s, %s in %d bytes: status %d, received %v", version, c.coding, size, status, v.received("body "+text))

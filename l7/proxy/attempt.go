@@ -240,6 +240,9 @@ func (x *exchange) forward(path, query string) {
 	if x.hold != nil {
 		x.fields = x.hold.identify(x.fields)
 	}
+	if x.inspected != nil {
+		inspecting{x}.readable()
+	}
 	if h := x.rule.RequestHeaders; h != nil {
 		editor{x}.edit(h)
 	}

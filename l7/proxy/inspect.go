@@ -65,6 +65,7 @@ var (
 	errInspectedRequest  = errForbidden
 	errInspectedResponse = &failure{status: 502, name: "http_request_denied", class: pool.Canceled}
 	errInspectionFull    = errUnavailable
+	errInspectedCoding   = errForbidden.withStatus(415) // RFC 9110 15.5.16
 )
 
 // admits inspects the header of a request. It reports false where the request was answered, or where it waits for its content to be
@@ -98,6 +99,10 @@ func (x inspecting) admits(i *Inspection, host, path, query string, client netip
 	}
 	if !q.Wants(signature.ToServer) {
 		return true
+	}
+	if mode != inspect.Detect && q.Unread(signature.ToServer) {
+		x.stop(unreadCoding, errInspectedCoding)
+		return false
 	}
 	if q.up = streaming; mode == inspect.Detect || q.hold == 0 || isStream(x.request.Fields) {
 		return true
@@ -226,6 +231,10 @@ func (x inspecting) responseHead(m, out *semantics.Message, e side.Ending) bool 
 	if !q.Wants(signature.ToClient) {
 		return true
 	}
+	if q.mode != inspect.Detect && q.Unread(signature.ToClient) {
+		x.stop(unreadCoding, errInspectedResponse)
+		return false
+	}
 	if q.down = streaming; q.mode == inspect.Detect || q.hold == 0 || m.ContentLength <= 0 { // of unknown length: perhaps events
 		return true
 	}
@@ -300,23 +309,67 @@ func (x inspecting) responseEnd() bool {
 // end ends the exchange: by an answer of the gateway where nothing of a response has left, or else by an end that the client sees. The
 // backend's stream is canceled.
 func (x inspecting) end(r inspect.Result, f *failure) {
+	reason := "inspection"
+	switch {
+	case r.Outcome == inspect.Pass:
+		reason, f = "inspection overload", errInspectionFull
+	case r.Rule != nil:
+		reason = "inspection " + strconv.FormatUint(uint64(r.Rule.GID), 10) + ":" + strconv.FormatUint(uint64(r.Rule.SID), 10)
+	}
+	x.stop(reason, f)
+}
+
+// stop is end for a reason.
+func (x inspecting) stop(reason string, f *failure) {
 	q, c := x.inspected, &x.w.counters
-	q.up, q.down = unwatched, unwatched
+	q.up, q.down, q.reason = unwatched, unwatched, reason
 	if x.mirror != nil { // no other server gets it either
 		mirroring{x.exchange}.leave(MirrorIncomplete)
 	}
-	switch {
-	case r.Outcome == inspect.Pass:
-		q.reason, f = "inspection overload", errInspectionFull
+	if f == errInspectionFull {
 		c.inspectionFull.Add(1)
-	case r.Rule != nil:
-		q.reason = "inspection " + strconv.FormatUint(uint64(r.Rule.GID), 10) + ":" + strconv.FormatUint(uint64(r.Rule.SID), 10)
-		c.inspectionEnded.Add(1)
-	default:
-		q.reason = "inspection"
+	} else {
 		c.inspectionEnded.Add(1)
 	}
 	x.abandon(f)
+}
+
+// unreadCoding is the reason where content is in a coding that rules cannot read.
+const unreadCoding = "inspection coding"
+
+// readable takes from Accept-Encoding what rules cannot read, where they look at the content of responses and may end them. A client
+// that sends none accepts every coding (RFC 9110 12.5.3); servers send it none.
+func (x inspecting) readable() {
+	q := x.inspected
+	if q.mode == inspect.Detect || !q.ReadsBodies(signature.ToClient) {
+		return
+	}
+	sent, left := false, false
+	kept := x.fields[:0]
+	for _, f := range x.fields {
+		if f.Name == "accept-encoding" {
+			if sent, f.Value = true, readableCodings(f.Value); f.Value == "" {
+				continue
+			}
+			left = true
+		}
+		kept = append(kept, f)
+	}
+	if x.fields = kept; sent && !left {
+		x.fields = append(x.fields, semantics.Field{Name: "accept-encoding", Value: "identity"})
+	}
+}
+
+// readableCodings returns the codings of a list that rules can read, with their weights.
+func readableCodings(list string) string {
+	var kept []string
+	for part := range strings.SplitSeq(list, ",") {
+		name, _, _ := strings.Cut(part, ";")
+		if name = strings.TrimSpace(name); name != "" && inspect.ReadsCoding(name) {
+			kept = append(kept, strings.TrimSpace(part))
+		}
+	}
+	return strings.Join(kept, ", ")
 }
 
 // leave ends the inspection with the exchange.

@@ -26,6 +26,9 @@ func (x *exchange) answer(f *failure) {
 		body = append(append(append(body, ' '), semantics.Reason(f.status)...), '\n')
 	}
 	x.fields = append(x.fields, semantics.Field{Name: "content-type", Value: kind})
+	if f == errInspectedCoding {
+		x.fields = append(x.fields, semantics.Field{Name: "accept-encoding", Value: "gzip, deflate"})
+	}
 	guarding{x}.announce()
 	editor{x}.allowOrigin()
 	x.send(f.status, body)

@@ -8,6 +8,7 @@ package ascii
 import (
 	"bytes"
 	"encoding/base64"
+	"iter"
 )
 
 const (
@@ -125,24 +126,50 @@ func HeadEnd(b []byte, from int) int {
 
 // Parameter returns the value of a parameter of a field, without quotes (RFC 2045 5.1); nil where there is none.
 func Parameter(value []byte, name string) []byte {
-	for {
-		_, rest, ok := bytes.Cut(value, []byte{';'})
-		if !ok {
-			return nil
-		}
-		key, text, _ := bytes.Cut(rest, []byte{'='})
-		text = bytes.TrimLeft(text, " \t")
-		if len(text) > 0 && text[0] == '"' {
-			text, _, _ = bytes.Cut(text[1:], []byte{'"'})
-		} else {
-			text, _, _ = bytes.Cut(text, []byte{';'})
-			text = bytes.TrimSpace(text)
-		}
-		if IsWord(bytes.TrimSpace(key), name) {
+	for key, text := range Parameters(value) {
+		if IsWord(key, name) {
 			return text
 		}
-		value = rest
 	}
+	return nil
+}
+
+// Parameters yields all that a recipient may take for a parameter of a field, without quotes: also behind a semicolon in quotes, where
+// recipients differ, and of a quoted value with backslashes the text with and without them.
+func Parameters(value []byte) iter.Seq2[[]byte, []byte] {
+	return func(yield func(key, text []byte) bool) {
+		for {
+			_, rest, ok := bytes.Cut(value, []byte{';'})
+			if !ok {
+				return
+			}
+			key, text, _ := bytes.Cut(rest, []byte{'='})
+			key, text = bytes.TrimSpace(key), bytes.TrimLeft(text, " \t")
+			var whole []byte // behind the quote
+			if len(text) > 0 && text[0] == '"' {
+				whole = text[1:]
+				text, _, _ = bytes.Cut(whole, []byte{'"'})
+			} else {
+				text, _, _ = bytes.Cut(text, []byte{';'})
+				text = bytes.TrimSpace(text)
+			}
+			if !yield(key, text) || whole != nil && bytes.IndexByte(text, '\\') >= 0 && !yield(key, unquoted(whole)) {
+				return
+			}
+			value = rest
+		}
+	}
+}
+
+// unquoted returns what is before the closing quote, without backslashes (RFC 9110 5.6.4).
+func unquoted(b []byte) (text []byte) {
+	for i := 0; i < len(b) && b[i] != '"'; i++ {
+		if b[i] == '\\' && i+1 < len(b) {
+			i++
+		}
+		text = append(text, b[i])
+	}
+	return text
 }
 
 // IsBase64 reports whether a byte is a letter of base64 (RFC 4648 4).

@@ -22,11 +22,17 @@ type Message struct {
 	Headers []Header
 	Body    []byte          // as it came
 	Coding  *inflate.Coding // decodes it; nil without one that is implemented
+	Unread  bool            // it has codings that are not
 	Method  []byte          // of the request that a response is for
 	URI     []byte          // of a request, as it came
 	File    []byte          // name of the file that the request asks for, in a response
 	Host    []byte          // of a request, where it is not a header
 	Version []byte          // of a request; nil for one without
+}
+
+// Decode prepares the decoding of the body that follows, up to limit bytes.
+func (m *Message) Decode(limit int) {
+	m.Coding, m.Unread = inflate.NewCoding(m.Value("content-encoding"), limit)
 }
 
 // Growing returns the body that is evaluated as it grows: decoded, where it can be.
@@ -43,7 +49,7 @@ func (m *Message) Bodies(request bool) (list [][]byte) {
 	if m.Coding != nil && len(m.Coding.Text()) > 0 {
 		list = append(list, m.Coding.Text())
 	}
-	if len(m.Body) > 0 && (len(list) == 0 || request || m.Coding.Failed()) {
+	if len(m.Body) > 0 && (len(list) == 0 || request || m.Coding.Partial || m.Coding.Failed()) {
 		list = append(list, m.Body)
 	}
 	return list

@@ -12,44 +12,72 @@ import (
 // evaluated on. What follows them is one more, so that the bound hides nothing.
 const maxMultipart = 256
 
-// filePart is a part of a multipart body.
-type filePart struct{ name, data []byte }
+// filePart is a part of a multipart body, with the names that recipients may read.
+type filePart struct {
+	names [][]byte
+	data  []byte
+}
 
-// files fills the buffers of the files in a body of HTTP: each part of a multipart one (RFC 7578 4), or all of it.
+// files fills the buffers of the files in a body of HTTP: each part of a multipart one (RFC 7578 4), or all of it. Of several
+// boundaries recipients take another one each.
 func (m *Message) files(t *applayer.Message, body []byte) {
-	parts := m.parts(body)
-	if parts == nil {
-		t.Put(signature.FileData, body)
-		t.Put(signature.FileName, m.fileName())
-		return
+	boundaries := m.Boundaries()
+	var parts []filePart
+	for _, b := range boundaries {
+		parts = append(parts, partsOf(body, b)...)
+	}
+	switch {
+	case parts == nil:
+		parts = append(parts, filePart{data: body, names: m.fileNames()})
+	case len(boundaries) > 1: // what is between the parts of one may be in those of another
+		parts = append(parts, filePart{data: body})
 	}
 	named := false
-	for _, part := range parts {
-		named = named || part.name != nil
+	for i := range parts {
+		named = named || len(parts[i].names) > 0
 	}
-	for _, part := range parts {
-		t.Put(signature.FileData, part.data)
-		if named { // the name of a file has its place
-			t.Put(signature.FileName, append([]byte{}, part.name...))
+	for i := range parts {
+		part := &parts[i]
+		if !named {
+			t.Put(signature.FileData, part.data)
+			continue
+		}
+		if len(part.names) == 0 {
+			part.names = [][]byte{{}}
+		}
+		for _, name := range part.names { // the name of a file has its place
+			t.Put(signature.FileData, part.data)
+			t.Put(signature.FileName, name)
 		}
 	}
 }
 
-// Boundary returns the boundary of a multipart body; nil of another one.
-func (m *Message) Boundary() []byte {
+// maxBoundaries bounds the boundaries of a body, each of which is searched.
+const maxBoundaries = 4
+
+// Boundaries returns the boundary of a multipart body, or several that recipients may take for it; nil of another body.
+func (m *Message) Boundaries() (list [][]byte) {
 	kind := m.Value("content-type")
 	if len(kind) < len("multipart/") || !ascii.EqualFold(kind[:len("multipart/")], []byte("multipart/")) {
 		return nil
 	}
-	return ascii.Parameter(kind, "boundary")
+	add := func(b []byte) {
+		if len(b) > 0 && !contains(list, b) && len(list) < maxBoundaries {
+			list = append(list, b)
+		}
+	}
+	for key, b := range ascii.Parameters(kind) {
+		if ascii.IsWord(key, "boundary") {
+			add(b)
+			first, _, _ := bytes.Cut(b, []byte{','}) // another line follows
+			add(first)
+		}
+	}
+	return list
 }
 
-// parts returns the parts of a multipart body (RFC 2046 5.1.1), the last perhaps incomplete; nil of another one.
-func (m *Message) parts(body []byte) (parts []filePart) {
-	boundary := m.Boundary()
-	if len(boundary) == 0 {
-		return nil
-	}
+// partsOf returns the parts of a multipart body (RFC 2046 5.1.1), the last perhaps incomplete; nil of another one.
+func partsOf(body, boundary []byte) (parts []filePart) {
 	delimiter := append([]byte("--"), boundary...)
 	rest, ok := behindDelimiter(body, delimiter)
 	for ok && len(rest) > 0 && len(parts) < maxMultipart {
@@ -62,9 +90,7 @@ func (m *Message) parts(body []byte) (parts []filePart) {
 			break
 		}
 		head := ParseHead(append([]byte("part\r\n"), rest[:end]...))
-		if name := ascii.Parameter(head.Value("content-disposition"), "filename"); len(name) > 0 {
-			part.name = bytes.Clone(name)
-		}
+		part.names = namesOf(head.Value("content-disposition"))
 		part.data = rest[end:]
 		rest, ok = behindDelimiter(part.data, delimiter)
 		if ok {
@@ -103,13 +129,17 @@ func behindDelimiter(b, delimiter []byte) (rest []byte, ok bool) {
 	}
 }
 
-// fileName returns the name of the file in a message: of Content-Disposition (RFC 6266 4.3), or the path of the request.
-func (m *Message) fileName() []byte {
-	if name := ascii.Parameter(m.Value("content-disposition"), "filename"); len(name) > 0 {
-		return name
+// fileNames returns the names of the file in a message: of Content-Disposition (RFC 6266 4.3), or the path of the request.
+func (m *Message) fileNames() [][]byte {
+	if names := namesOf(m.Value("content-disposition")); len(names) > 0 {
+		return names
 	}
-	if m.File != nil {
-		return m.File
+	name := m.File
+	if name == nil {
+		name = PathOf(m.URI)
 	}
-	return PathOf(m.URI)
+	if name == nil {
+		return nil
+	}
+	return [][]byte{name}
 }

@@ -91,7 +91,8 @@ func PathOf(uri []byte) []byte {
 //   - blanks in the URI, as far as the version: old servers take "GET /a b HTTP/1.1" for the URI "/a b",
 //   - %uXXXX, a code unit of UTF-16, which IIS decodes,
 //   - overlong UTF-8, such as c0 af for "/", which decoders without the check of RFC 3629 3 take,
-//   - a URI that is decoded twice, by a server and by the program behind it.
+//   - a URI that is decoded twice, by a server and by the program behind it,
+//   - a plus sign in the query, which is a blank in forms (WHATWG URL 5.1), in each of these.
 
 // otherReadings returns readings of a request's URI, whose normal one is given.
 func otherReadings(m *Message, normal []byte) (list [][]byte) {
@@ -112,7 +113,24 @@ func otherReadings(m *Message, normal []byte) (list [][]byte) {
 		text = next
 		list = append(list, text)
 	}
+	if bytes.IndexByte(normal, '?') < 0 && len(list) == 0 {
+		return nil
+	}
+	for _, text := range append(list, normal) {
+		if form, ok := withBlanks(text); ok {
+			list = append(list, form)
+		}
+	}
 	return list
+}
+
+// withBlanks returns a URI with blanks for the plus signs of its query; ok is false where it has none.
+func withBlanks(uri []byte) (form []byte, ok bool) {
+	query := bytes.IndexByte(uri, '?')
+	if query < 0 || bytes.IndexByte(uri[query:], '+') < 0 {
+		return nil, false
+	}
+	return append(bytes.Clone(uri[:query]), bytes.ReplaceAll(uri[query:], []byte{'+'}, []byte{' '})...), true
 }
 
 // decodedAgain decodes what another server decodes in a URI that is decoded already.

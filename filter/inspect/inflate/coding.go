@@ -9,35 +9,55 @@ import (
 // Coding decodes the body of a message whose Content-Encoding names codings (RFC 9110 8.4), as its bytes come.
 type Coding struct {
 	layers []*inflater // the one that was applied last comes first
+
+	// Partial is set where the list has codings that are not implemented: a recipient that skips what it does not know takes the
+	// text for the body, and others do not.
+	Partial bool
 }
 
 // maxCodings bounds the codings of a body.
 const maxCodings = 8
 
-// NewCoding returns what decodes a body with a list of codings, up to limit bytes; nil where there is none to decode, or one
-// that is not implemented.
-func NewCoding(list []byte, limit int) *Coding {
-	c := &Coding{}
+// NewCoding returns what decodes a body with a list of codings, up to limit bytes; nil where there is none that is implemented.
+// unread reports whether there are others.
+func NewCoding(list []byte, limit int) (c *Coding, unread bool) {
 	if len(list) == 0 { // most messages: an inflater has tables
-		return nil
+		return nil, false
 	}
+	c = &Coding{}
 	for name := range bytes.SplitSeq(list, []byte{','}) {
-		z := &inflater{limit: limit}
-		switch string(ascii.Lower(bytes.TrimSpace(name))) {
-		case "", "identity", "none":
-			continue
-		case "gzip", "x-gzip":
-		case "deflate":
-			z.format = formatDeflate
-		default:
-			return nil
+		format, plain, ok := codingFormat(string(ascii.Lower(bytes.TrimSpace(name))))
+		switch {
+		case !ok:
+			c.Partial = true
+		case !plain:
+			c.layers = append([]*inflater{{limit: limit, format: format}}, c.layers...)
 		}
-		c.layers = append([]*inflater{z}, c.layers...)
 	}
-	if len(c.layers) == 0 || len(c.layers) > maxCodings {
-		return nil
+	if n := len(c.layers); n == 0 || n > maxCodings {
+		return nil, c.Partial || n > 0
 	}
-	return c
+	return c, c.Partial
+}
+
+// codingFormat returns the format of a coding in lower case; plain is set for one that changes nothing, and ok is false for one that is not
+// implemented.
+func codingFormat(name string) (f inflateFormat, plain, ok bool) {
+	switch name {
+	case "", "identity", "none":
+		return 0, true, true
+	case "gzip", "x-gzip":
+		return formatGzip, false, true
+	case "deflate":
+		return formatDeflate, false, true
+	}
+	return 0, false, false
+}
+
+// Reads reports whether a coding is decoded.
+func Reads(name string) bool {
+	_, _, ok := codingFormat(string(ascii.Lower([]byte(name))))
+	return ok
 }
 
 // Write decodes bytes that follow those before.

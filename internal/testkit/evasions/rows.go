@@ -97,6 +97,8 @@ func HTTP() (rows []Row) {
 			{"gzip twice", "gzip, gzip", Packed("gzip", Packed("gzip", text))},
 			{"a list", "deflate, gzip", Packed("gzip", Packed("deflate", text))},
 			{"a label that is wrong", "gzip", text},
+			{"an unknown coding before", "foo, gzip", Packed("gzip", text)},
+			{"an unknown coding behind", "gzip, foo", Packed("gzip", text)},
 		} {
 			marked := strings.Replace(c.name, " ", "-", -1)
 			body := c.body
