@@ -142,6 +142,34 @@ func TestARouteThatMovesWhileTheControlNetworkIsCut(t *testing.T) {
 	}
 }
 
+// TestARouteThatMovesToARestartedGateway does the same while the other gateway has been restarted since the cut, and knows
+// of its peer only that it has one.
+func TestARouteThatMovesToARestartedGateway(t *testing.T) {
+	testnet.Program(t, "ip")
+	p := newTakeover(t, "mr-gwcutr", syncKeys())
+	p.awaitSynced()
+	if out, err := p.gate.Run("ip", "link", "set", "sync", "down"); err != nil {
+		t.Fatal(err, out)
+	}
+	p.must(p.second.cmd.Process.Kill())
+	_ = p.second.cmd.Wait() // says that it was killed
+	p.second.start()
+	time.Sleep(7 * time.Second) // it awaits its peer for 5 s
+	lost := p.downloads(20, 80, func() {
+		p.leadAll(1)
+		time.Sleep(1500 * time.Millisecond)
+		p.leadAll(0)
+	})
+	if lost != 0 {
+		t.Errorf("%d of 20 downloads are lost", lost)
+	}
+	p.stop()
+	st := p.second.stop().Gateway
+	if st.Dropped["no_flow"] == 0 || st.Answers["reset_unknown"] != 0 {
+		t.Errorf("the restarted gateway: %v dropped, %v answered", st.Dropped, st.Answers)
+	}
+}
+
 // awaitSynced waits until each gateway has the connections of the other.
 func (p *takeover) awaitSynced() {
 	p.t.Helper()

@@ -340,6 +340,8 @@ func TestStatesOfThePeer(t *testing.T) {
 		{peerInStep, false, false, peerLost},
 		{peerLost, false, true, peerLost},
 		{peerLost, true, true, peerInStep},
+		{peerGone, false, true, peerGone},
+		{peerGone, true, true, peerInStep},
 	} {
 		if got := c.from.next(c.inStep, c.timeUp); got != c.to {
 			t.Errorf("%d follows %d with %v, %v, want %d", got, c.from, c.inStep, c.timeUp, c.to)
@@ -347,8 +349,8 @@ func TestStatesOfThePeer(t *testing.T) {
 	}
 }
 
-// While a peer that was in step is out of reach, segments of unknown connections are dropped, of clients and of backends.
-// Before and after they are reset.
+// While a peer is out of reach, segments of unknown connections are dropped, of clients and of backends. While it is in step,
+// and where there is none any more, they are reset.
 func TestUnknownConnectionsOfALostPeerAreNotReset(t *testing.T) {
 	w := syncedWorldOf(t, fill("source: gateway"), 0)
 	unknown := map[string]func() sent{
@@ -359,7 +361,10 @@ func TestUnknownConnectionsOfALostPeerAreNotReset(t *testing.T) {
 	for _, c := range []struct {
 		state peerState
 		want  packet.Verdict
-	}{{peerInStep, packet.Forward}, {peerLost, packet.DropNoFlow}, {peerInStep, packet.Forward}, {peerLost, packet.DropNoFlow}} {
+	}{
+		{peerAbsent, packet.DropNoFlow}, {peerGone, packet.Forward}, {peerInStep, packet.Forward}, {peerLost, packet.DropNoFlow},
+		{peerInStep, packet.Forward}, {peerLost, packet.DropNoFlow},
+	} {
 		w.g.peerChanged(was, c.state)
 		was = c.state
 		for name, send := range unknown {

@@ -40,7 +40,7 @@ var outcomeNames = [datapath.RecordOutcomes]string{
 type SyncStatus struct {
 	statesync.Status
 	Waiting  bool              `json:"waiting"`          // since the start, for the first transfer: nothing is announced, unknown segments are not reset
-	Holds    bool              `json:"holds_resets"`     // unknown segments are not reset: the peer is awaited, or was in step and is out of reach
+	Holds    bool              `json:"holds_resets"`     // unknown segments are not reset: the peer is awaited, or out of reach
 	Dropped  uint64            `json:"dropped_changes"`  // that came faster than they were sent; all connections are sent again then
 	Outcomes map[string]uint64 `json:"received_results"` // what became of received records
 }
@@ -92,15 +92,17 @@ type peerState uint8
 
 const (
 	peerAwaiting peerState = iota // since the start: for all connections of the peer
-	peerAbsent                    // it has not been in step since the start, and is not awaited any more
+	peerAbsent                    // it has not been in step since the start, and addresses are announced without it
 	peerInStep                    // all its connections are here
 	peerLost                      // it was in step, and is not heard or sends all again
+	peerGone                      // absent, and no gateway is there, or its connections are too old
 )
 
-// holds reports whether segments of unknown connections are dropped, not reset. A peer that was in step and is out of reach
-// may still serve: the network between the gateways fails alone, and connections that it has opened since may come here by a
-// change of routes.
-func (s peerState) holds() bool { return s == peerAwaiting || s == peerLost }
+// holds reports whether segments of unknown connections are dropped, not reset. A peer that is out of reach may still serve:
+// the network between the gateways fails alone, and its connections may come here by a change of routes. After a restart
+// this gateway does not know whether it has one, so that a peer which has not been in step since counts as well, until it is
+// gone.
+func (s peerState) holds() bool { return s != peerInStep && s != peerGone }
 
 // next returns the state that follows: whether the peer is in step, and whether it is awaited no longer.
 func (s peerState) next(inStep, timeUp bool) peerState {
@@ -115,14 +117,27 @@ func (s peerState) next(inStep, timeUp bool) peerState {
 	return s
 }
 
+// gone reports whether a peer that has not been in step since the start has no connections that may come here. Its host
+// has refused the stream for some time, so no gateway runs there: what one had is lost. Or it has been out of reach for as
+// long as an idle connection is remembered (table.tcp.established): a peer that does not exist holds resets no longer.
+func (g *Gateway) gone(since time.Duration) bool {
+	g.mu.Lock()
+	idle := g.cfg.Table.TCPEstablished
+	g.mu.Unlock()
+	return g.peer.Refused() > peerAwaited || since > idle
+}
+
 // followPeer follows the state of the peer until ctx ends.
 func (g *Gateway) followPeer(ctx context.Context) {
 	tick := time.NewTicker(peerEvery)
 	defer tick.Stop()
-	state, end := peerAwaiting, time.Now().Add(peerAwaited)
+	state, start := peerAwaiting, time.Now()
 	for {
-		was := state
-		if state = state.next(g.peer.InStep(), time.Now().After(end)); state != was {
+		was, since := state, time.Since(start)
+		if state = state.next(g.peer.InStep(), since > peerAwaited); state == peerAbsent && g.gone(since) {
+			state = peerGone
+		}
+		if state != was {
 			g.peerChanged(was, state)
 		}
 		select {

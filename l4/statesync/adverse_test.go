@@ -420,3 +420,30 @@ func (r *recorder) Write(b []byte) (int, error) {
 	r.sent = append(r.sent, b...)
 	return r.Conn.Write(b)
 }
+
+// A peer whose host refuses each attempt is not there; one that is reached, or does not answer, may be.
+func TestAPeerThatRefusesIsNotThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork()
+		a := n.start(t, 0, newModel(1))
+		time.Sleep(20 * time.Second)
+		if d := a.Refused(); d < 18*time.Second || d > 20*time.Second {
+			t.Errorf("refused for %v after 20 s", d)
+		}
+		n.set(func(n *network) { n.cut = true })
+		time.Sleep(10 * time.Second)
+		if d := a.Refused(); d != 0 {
+			t.Errorf("refused for %v by a host that does not answer", d)
+		}
+		n.set(func(n *network) { n.cut = false })
+		time.Sleep(10 * time.Second)
+		if d := a.Refused(); d == 0 {
+			t.Error("not refused again")
+		}
+		n.start(t, 1, newModel(1))
+		soon(t, "the stream", 10*time.Second, func() bool { return a.Status().Sends })
+		if d := a.Refused(); d != 0 {
+			t.Errorf("refused for %v by a peer that is reached", d)
+		}
+	})
+}

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/millrace/millrace/l4/datapath"
@@ -50,6 +51,7 @@ type Peer struct {
 	back     chan bool // the peer has dialed: it can be dialed too
 
 	send, receive stream
+	refused       atomic.Int64 // since when the peer's host refuses the stream to it, ns; 0 while it does not
 
 	mu      sync.Mutex // guards current and what was reported; held during OnChange
 	current *received
@@ -151,6 +153,7 @@ func (p *Peer) sendLoop(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
+		p.noteRefused(errors.Is(err, syscall.ECONNREFUSED))
 		p.mu.Lock()
 		failed := !p.send.up.Load()
 		p.changed(&p.send, "send", false, err)
@@ -162,6 +165,25 @@ func (p *Peer) sendLoop(ctx context.Context) {
 			pause = min(2*pause, redialLast)
 		}
 	}
+}
+
+// noteRefused notes whether the last attempt was refused by the peer's host: it is there, and no gateway listens.
+func (p *Peer) noteRefused(refused bool) {
+	if !refused {
+		p.refused.Store(0)
+		return
+	}
+	p.refused.CompareAndSwap(0, time.Now().UnixNano())
+}
+
+// Refused returns for how long the peer's host has refused each attempt to reach it: no gateway runs there. It is 0 for a
+// peer that is reached, and for one that does not answer.
+func (p *Peer) Refused() time.Duration {
+	since := p.refused.Load()
+	if since == 0 {
+		return 0
+	}
+	return time.Since(time.Unix(0, since))
 }
 
 // pauseAfter returns the pause before the next attempt: the one that is due, or the first again after a stream that was of

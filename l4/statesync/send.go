@@ -43,6 +43,7 @@ func (p *Peer) sendVersion(ctx context.Context, most byte) (lived time.Duration,
 		return 0, err
 	}
 	p.send.first.Store(false)
+	p.noteRefused(false)
 	p.mu.Lock()
 	p.changed(&p.send, "send", true, nil)
 	p.mu.Unlock()
