@@ -1,4 +1,4 @@
-# What is published: tarballs, packages of Debian and RPM, bills of materials, checksums. The same commit gives the same bytes:
+# What is published: tarballs, packages of Debian and RPM, a container image, bills of materials, checksums. The same commit gives the same bytes:
 # nothing has the time or the folder of the build.
 
 DIST       := dist
@@ -10,11 +10,13 @@ DIST_EPOCH   = $(shell git log -1 --format=%ct)
 
 .PHONY: dist dist-arch dist-check
 
-dist: build ## tarballs, .deb, .rpm, bills of materials and checksums, in dist/
+dist: build ## tarballs, .deb, .rpm, a container image, bills of materials and checksums, in dist/
 	@rm -rf $(DIST) && mkdir -p $(DIST)
 	@GOBIN=$(CURDIR)/$(BIN) $(GO) install $(NFPM) || { echo "nfpm could not be had: $(NFPM)"; exit 1; }
 	@for a in $(DIST_ARCHS); do $(MAKE) -s dist-arch ARCH=$$a || exit 1; done
-	@cd $(DIST) && sha256sum -- *.tar.gz *.deb *.rpm *.json >SHA256SUMS && rm -rf stage && cat SHA256SUMS
+	@$(GO) -C cmd run ./ociimage -version "$$(echo '$(DIST_VERSION)' | tr '+~' '--')" -revision "$$(git rev-parse HEAD)" -epoch $(DIST_EPOCH) \
+		-out $(CURDIR)/$(DIST)/millrace-$(DIST_VERSION)-linux.oci.tar $(foreach a,$(DIST_ARCHS),$(a)=$(CURDIR)/$(DIST)/stage/$(a))
+	@cd $(DIST) && sha256sum -- *.tar.gz *.oci.tar *.deb *.rpm *.json >SHA256SUMS && rm -rf stage && cat SHA256SUMS
 
 # One architecture: bin/millrace of this machine writes the manual pages and completions, which are the same everywhere. The library of
 # `millrace exec` is embedded where a C compiler for the architecture made it, as `make preload` does for this machine alone.

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Shows that `make dist` gives the same bytes twice, the second time in another folder, that its checksums hold, and, as root, that the
-# programs of the tarball and of the Debian package of this machine answer a request in a root that has nothing else but /proc.
+# programs of the tarball, the Debian package and the image of this machine answer a request in a root that has nothing else but /proc.
 set -e
 arch=$(go env GOHOSTARCH)
 here=$(pwd)
@@ -18,8 +18,17 @@ echo "dist: the same bytes twice"
 mkdir "$work/tar" "$work/deb"
 tar -xzf dist/*.tar.gz -C "$work/tar" --strip-components=1
 if command -v dpkg-deb >/dev/null; then dpkg-deb -x dist/*.deb "$work/deb"; else cp -r "$work/tar/." "$work/deb"; fi
+roots="tar deb"
+if command -v skopeo >/dev/null && command -v umoci >/dev/null; then
+	skopeo copy --quiet --insecure-policy "oci-archive:$(ls dist/*.oci.tar)" "oci:$work/layout:image"
+	umoci unpack --rootless --image "$work/layout:image" "$work/bundle" >/dev/null
+	mv "$work/bundle/rootfs" "$work/image"
+	roots="$roots image"
+else
+	echo "note: the image is not unpacked: apt-get install skopeo umoci"
+fi
 [ "$(id -u)" = 0 ] || { echo "note: not root, so nothing of it is run"; exit 0; }
-for root in tar deb; do
+for root in $roots; do
 	mkdir -p "$work/$root/run/millrace"
 	unshare -nm "$here/deploy/distserve.sh" "$work/$root" "$work/log"
 	echo "dist: the program of $root answers in a root of its own"

@@ -166,6 +166,7 @@ internal/app/stackd: shim wire clock packet gpukern gpukern/cuda metrics ip ip/d
 deploy/sbom       :
 docs              :
 cmd/prom          : metrics
+cmd/ociimage      :
 cmd/millrace      : *
 internal/layers   :
 internal/tools    :
@@ -241,7 +242,7 @@ github.com/quic-go/qpack          : bench
 golang.org/x/sys                  : *
 github.com/ebitengine/purego      : gpukern/cuda internal/testkit/hostkern
 gonum.org/v1/plot                 : internal/app/kernbench/chart
-golang.org/x/crypto               : l7/auth tls gpukern/aead gpukern/digest bench
+golang.org/x/crypto               : l7/auth tls gpukern/aead gpukern/digest bench cmd/ociimage
 golang.org/x/net                  : socket quic shim/notify gateway/resolve internal/testkit/testdns internal/testkit/evasions
 golang.org/x/term                 : cmd/millrace
 `
