@@ -28,7 +28,7 @@ const (
 	DropNoBackend                          // the service has no healthy backend
 	DropNoRoute                            // no route to the next hop
 	DropNoNeighbor                         // the next hop's link address is not known (yet), its neighbour does not answer, or too many packets wait for it
-	DropTTL                                // TTL or hop limit has run out
+	DropTTL                                // TTL or hop limit has run out, or is lower than a socket takes
 	DropTableFull                          // the flow table is full
 	DropPortsFull                          // no source port is left for address translation
 	DropTooBig                             // larger than the MTU of the output device

@@ -22,6 +22,7 @@ const HeaderSize = datagramSize
 func DecodeHeader(b []byte) (h Header, err error) {
 	if h.d, err = decodeDatagram(b); err == nil {
 		h.d.at = int64(order.Uint64(b[datagramTimeAt:]))
+		h.d.lost = order.Uint32(b[datagramLostAt:])
 	}
 	h.Remote, h.Local = h.d.remote, h.d.local
 	return h, err
@@ -64,8 +65,8 @@ func (h *Header) SetControl(oob []byte) error {
 }
 
 // Control appends the control messages that the program has asked for, in Linux's order, as far as there is space for them. False is that
-// some were left out (MSG_CTRUNC).
-func (h *Header) Control(b []byte, space int) ([]byte, bool) {
+// some were left out (MSG_CTRUNC). address encodes a struct sockaddr, as of QueuedError.Control.
+func (h *Header) Control(b []byte, space int, address func(a netip.AddrPort, v6 bool) []byte) ([]byte, bool) {
 	d, v4, whole := &h.d, h.Local.Addr().Is4(), true
 	add := func(n optionName, data []byte) {
 		var fits bool
@@ -81,6 +82,9 @@ func (h *Header) Control(b []byte, space int) ([]byte, bool) {
 	}
 	if d.flags&wantStamping != 0 {
 		add(nameS(unix.SO_TIMESTAMPING), append(ns, make([]byte, 2*len(ns))...))
+	}
+	if d.flags&wantOverflow != 0 && d.lost != 0 {
+		add(nameS(unix.SO_RXQ_OVFL), order.AppendUint32(nil, d.lost))
 	}
 	if ip := h.Local.Addr().As16(); d.flags&wantMapped != 0 || d.flags&wantPktInfo != 0 && !v4 {
 		add(name6(unix.IPV6_PKTINFO), order.AppendUint32(ip[:], d.iface))
@@ -103,6 +107,9 @@ func (h *Header) Control(b []byte, space int) ([]byte, bool) {
 		add(name4(unix.IP_TOS), []byte{d.tos})
 	case d.flags&wantTOS != 0:
 		add(name6(unix.IPV6_TCLASS), appendInt(nil, int(d.tos)))
+	}
+	if d.flags&wantOriginal != 0 {
+		add(of(unix.IP_ORIGDSTADDR, unix.IPV6_ORIGDSTADDR), address(h.Local, !v4))
 	}
 	return b, whole
 }

@@ -45,6 +45,7 @@ func (s *Server) newOptions() *options {
 		t.KeepAlive = tcp.KeepAlive{}
 		t.DelayFINAck = true // most programs close a connection when its peer has
 	})
+	o.udp.AllGroups4, o.udp.AllGroups6 = true, true
 	return o
 }
 

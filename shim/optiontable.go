@@ -21,6 +21,12 @@ func nameS(n int) optionName { return optionName{unix.SOL_SOCKET, n} }
 // ipLocalPortRange is IP_LOCAL_PORT_RANGE of Linux 6.3.
 const ipLocalPortRange = 51
 
+// Names of linux/in6.h and tcp.h that package unix does not have.
+const (
+	ipv6RouterAlertIsolate = 30
+	tcpIsMPTCP             = 43
+)
+
 // commonOptions are those of TCP and UDP.
 var commonOptions = map[optionName]optionSpec{
 	nameS(unix.SO_ERROR):                {get: getError},
@@ -40,6 +46,18 @@ var commonOptions = map[optionName]optionSpec{
 	nameS(unix.SO_BUSY_POLL):            kept(0, 0, math.MaxInt32),
 	nameS(unix.SO_DEBUG):                beyond(kept(0, 0, 0), syscall.EACCES),
 	nameS(unix.SO_MARK):                 {set: refuse, get: zero},
+	nameS(unix.SO_INCOMING_NAPI_ID):     {get: zero}, // the kernel's network devices have numbers, the stack's have none
+	nameS(unix.SO_CNX_ADVICE):           {set: setAdvice},
+	nameS(unix.SO_LOCK_FILTER):          {set: setLockFilter, get: keptFlag(0).get},
+	nameS(unix.SO_BSDCOMPAT):            {set: func(*sock, optionName, []byte) error { return nil }, get: zero},
+	nameS(unix.SO_NOFCS):                keptFlag(0), // of packet sockets
+	name4(unix.IP_OPTIONS):              {set: setNoOptions, get: empty},
+	name4(unix.IP_HDRINCL):              {get: zero}, // of raw sockets, as the next ones
+	name4(unix.IP_NODEFRAG):             {get: zero},
+	name4(unix.IP_PROTOCOL):             {get: zero},
+	name4(unix.IP_ROUTER_ALERT):         {set: invalid, get: zero},
+	name6(unix.IPV6_ROUTER_ALERT):       {get: zero},
+	name6(ipv6RouterAlertIsolate):       keptFlag(0),
 	name4(unix.IP_FREEBIND):             field(func(o *options) *bool { return &o.freeBind }),
 	name4(unix.IP_TRANSPARENT):          {set: refuse, get: zero},
 	name6(unix.IPV6_FREEBIND):           field(func(o *options) *bool { return &o.freeBind }),
@@ -59,46 +77,61 @@ var streamOptions = map[optionName]optionSpec{
 	nameT(unix.TCP_NOTSENT_LOWAT):    tcpInt(socket.OptNotSentLowat),
 	nameT(unix.TCP_FASTOPEN):         fastOpen,
 	nameT(unix.TCP_FASTOPEN_CONNECT): tcpInt(socket.OptFastOpen),
-	nameT(unix.TCP_DEFER_ACCEPT):     {set: setDeferAccept, get: func(k *sock, _ optionName, b []byte) ([]byte, error) { return appendInt(b, k.options.deferAccept), nil }},
-	nameT(unix.TCP_CONGESTION):       {set: setCongestion, get: getCongestion},
-	nameT(unix.TCP_INFO):             {get: getInfo},
-	nameT(unix.TCP_SYNCNT):           kept(6, 1, 127),
-	nameT(unix.TCP_LINGER2):          kept(60, math.MinInt32, math.MaxInt32),
-	nameT(unix.TCP_WINDOW_CLAMP):     kept(0, 0, math.MaxInt32),
-	nameT(unix.TCP_ULP):              {set: func(*sock, optionName, []byte) error { return syscall.ENOENT }},
+	nameT(unix.TCP_DEFER_ACCEPT): {set: setDeferAccept, get: func(k *sock, _ optionName, b []byte) ([]byte, error) {
+		return appendInt(b, retransmissions(k.options.deferAccept)), nil
+	}},
+	nameT(unix.TCP_CONGESTION):   {set: setCongestion, get: getCongestion},
+	nameT(unix.TCP_INFO):         {get: getInfo},
+	nameT(unix.TCP_THIN_DUPACK):  {set: setThinDupAck, get: zero}, // without effect on Linux, too
+	nameT(tcpIsMPTCP):            {get: zero},
+	nameT(unix.TCP_SYNCNT):       kept(6, 1, 127),
+	nameT(unix.TCP_LINGER2):      kept(60, math.MinInt32, math.MaxInt32),
+	nameT(unix.TCP_WINDOW_CLAMP): kept(0, 0, math.MaxInt32),
+	nameT(unix.TCP_ULP):          {set: func(*sock, optionName, []byte) error { return syscall.ENOENT }, get: empty},
 
 	nameS(unix.SO_BINDTODEVICE):    {set: setDevice, get: getDevice, enters: true},
+	nameS(unix.SO_BINDTOIFINDEX):   {set: byIndex(setDevice), get: getIndex, enters: true},
+	name4(unix.IP_UNICAST_IF):      {set: setUnicastIf(setDevice), get: getUnicastIf, enters: true},
+	name6(unix.IPV6_UNICAST_IF):    {set: setUnicastIf(setDevice), get: getUnicastIf, enters: true},
 	nameS(unix.SO_KEEPALIVE):       tcpInt(socket.OptKeepAlive),
 	nameS(unix.SO_OOBINLINE):       kept(0, math.MinInt32, math.MaxInt32), // urgent bytes are in line in any case
-	nameS(unix.SO_MAX_PACING_RATE): tcpInt(socket.OptMaxPacing),
+	nameS(unix.SO_MAX_PACING_RATE): pacing,
 	nameS(unix.SO_SNDBUF):          bufferSize(socket.OptSendBuffer, 87040, 4608),
 	nameS(unix.SO_RCVBUF):          bufferSize(socket.OptReceiveBuffer, 131072, 2304),
-	nameS(unix.SO_SNDBUFFORCE):     bufferSize(socket.OptSendBuffer, 87040, 4608),
-	nameS(unix.SO_RCVBUFFORCE):     bufferSize(socket.OptReceiveBuffer, 131072, 2304),
+	nameS(unix.SO_SNDBUFFORCE):     {set: bufferSize(socket.OptSendBuffer, 87040, 4608).set},
+	nameS(unix.SO_RCVBUFFORCE):     {set: bufferSize(socket.OptReceiveBuffer, 131072, 2304).set},
 	nameS(unix.SO_BROADCAST):       kept(0, math.MinInt32, math.MaxInt32),
 
 	// Control messages, of which streams have none, and what is of groups and fragments.
-	name4(unix.IP_RECVERR):          keptFlag(0), // what ICMP reports of a connection is in SO_ERROR
-	name6(unix.IPV6_RECVERR):        keptFlag(0),
-	name4(unix.IP_PKTINFO):          keptFlag(0),
-	name4(unix.IP_RECVTTL):          keptFlag(0),
-	name4(unix.IP_RECVTOS):          keptFlag(0),
-	name4(unix.IP_RECVOPTS):         keptFlag(0),
-	name4(unix.IP_RECVORIGDSTADDR):  keptFlag(0),
-	name4(unix.IP_MULTICAST_LOOP):   keptFlag(1),
-	name4(unix.IP_MULTICAST_ALL):    keptFlag(1),
-	name6(unix.IPV6_RECVPKTINFO):    keptFlag(0),
-	name6(unix.IPV6_RECVHOPLIMIT):   keptFlag(0),
-	name6(unix.IPV6_RECVTCLASS):     keptFlag(0),
-	name6(unix.IPV6_DONTFRAG):       keptFlag(0),
-	name6(unix.IPV6_MULTICAST_LOOP): keptFlag(1),
-	name6(unix.IPV6_MULTICAST_ALL):  keptFlag(1),
-	nameS(unix.SO_TIMESTAMP):        keptFlag(0),
-	nameS(unix.SO_TIMESTAMPNS):      keptFlag(0),
-	nameS(unix.SO_NO_CHECK):         keptFlag(0),
+	name4(unix.IP_RECVERR):           keptFlag(0), // what ICMP reports of a connection is in SO_ERROR
+	name6(unix.IPV6_RECVERR):         keptFlag(0),
+	name4(unix.IP_PKTINFO):           keptFlag(0),
+	name4(unix.IP_RECVTTL):           keptFlag(0),
+	name4(unix.IP_RECVTOS):           keptFlag(0),
+	name4(unix.IP_RECVOPTS):          keptFlag(0),
+	name4(unix.IP_RECVORIGDSTADDR):   keptFlag(0),
+	name4(unix.IP_MULTICAST_LOOP):    keptFlag(1),
+	name4(unix.IP_MULTICAST_ALL):     keptFlag(1),
+	name6(unix.IPV6_RECVPKTINFO):     keptFlag(0),
+	name6(unix.IPV6_RECVHOPLIMIT):    keptFlag(0),
+	name6(unix.IPV6_RECVTCLASS):      keptFlag(0),
+	name6(unix.IPV6_DONTFRAG):        keptFlag(0),
+	name6(unix.IPV6_MULTICAST_LOOP):  keptFlag(1),
+	name6(unix.IPV6_MULTICAST_ALL):   keptFlag(1),
+	name6(unix.IPV6_RECVORIGDSTADDR): keptFlag(0),
+	nameS(unix.SO_RXQ_OVFL):          keptFlag(0),
+	name4(unix.IP_MULTICAST_TTL):     {set: invalid, get: fixed(func(*sock) int { return 1 }).get},
+	name4(unix.IP_MULTICAST_IF):      {set: invalid, get: zero},
+	name6(unix.IPV6_MULTICAST_HOPS):  {get: fixed(func(*sock) int { return 1 }).get},
+	name6(unix.IPV6_MULTICAST_IF):    {get: zero},
+	nameS(unix.SO_TIMESTAMP):         keptFlag(0),
+	nameS(unix.SO_TIMESTAMPNS):       keptFlag(0),
+	nameS(unix.SO_NO_CHECK):          keptFlag(0),
 
 	name4(unix.IP_TOS):            tcpInt(socket.OptTOS),
 	name4(unix.IP_TTL):            tcpInt(socket.OptTTL),
+	name4(unix.IP_MINTTL):         tcpInt(socket.OptMinTTL),
+	name6(unix.IPV6_MINHOPCOUNT):  tcpInt(socket.OptMinTTL),
 	name4(unix.IP_MTU_DISCOVER):   tcpInt(socket.OptMTUDiscover),
 	name4(unix.IP_MTU):            {get: streamMTU},
 	name6(unix.IPV6_TCLASS):       tcpInt(socket.OptTOS),
@@ -199,21 +232,6 @@ func bufferSize(opt socket.Option, def, least int) optionSpec {
 			return appendInt(b, 2*v), err
 		},
 	}
-}
-
-// fastOpen is TCP_FASTOPEN: the length of the queue of a listener.
-var fastOpen = optionSpec{
-	set: func(k *sock, n optionName, v []byte) error {
-		i, err := intOf(n, v)
-		if err != nil {
-			return err
-		}
-		if i < 0 {
-			return syscall.EINVAL
-		}
-		return k.setTCP(socket.OptFastOpen, i)
-	},
-	get: tcpInt(socket.OptFastOpen).get,
 }
 
 func setDeferAccept(k *sock, n optionName, v []byte) error {

@@ -17,9 +17,9 @@ const (
 // packetOptions are those of UDP.
 var packetOptions = map[optionName]optionSpec{
 	nameS(unix.SO_RCVBUF):      udpInt(2304, 1<<30, func(o *socket.UDPOptions, v int) { o.ReceiveBuffer = v }, func(o *socket.UDPOptions) int { return 2 * orDefault(o.ReceiveBuffer, 106496) }),
-	nameS(unix.SO_RCVBUFFORCE): udpInt(2304, 1<<30, func(o *socket.UDPOptions, v int) { o.ReceiveBuffer = v }, func(o *socket.UDPOptions) int { return 2 * orDefault(o.ReceiveBuffer, 106496) }),
+	nameS(unix.SO_RCVBUFFORCE): {set: udpInt(2304, 1<<30, func(o *socket.UDPOptions, v int) { o.ReceiveBuffer = v }, nil).set},
 	nameS(unix.SO_SNDBUF):      sendBufferOption,
-	nameS(unix.SO_SNDBUFFORCE): sendBufferOption,
+	nameS(unix.SO_SNDBUFFORCE): {set: sendBufferOption.set},
 	nameS(unix.SO_BROADCAST):   udpBool(func(o *socket.UDPOptions) *bool { return &o.Broadcast }),
 	nameS(unix.SO_KEEPALIVE):   kept(0, minInt32, maxInt32),
 	nameS(unix.SO_OOBINLINE):   kept(0, minInt32, maxInt32),
@@ -45,6 +45,17 @@ var packetOptions = map[optionName]optionSpec{
 	name6(unix.IPV6_RECVTCLASS):   wants(of6(wantTOS)),
 	name4(unix.IP_RECVTTL):        wants(wantHopLimit),
 	name6(unix.IPV6_RECVHOPLIMIT): wants(of6(wantHopLimit)),
+
+	name4(unix.IP_RECVORIGDSTADDR):   wants(wantOriginal),
+	name6(unix.IPV6_RECVORIGDSTADDR): wants(of6(wantOriginal)),
+	nameS(unix.SO_RXQ_OVFL):          wants(wantOverflow),
+	name4(unix.IP_MINTTL):            kept(0, 0, 255), // of TCP alone on Linux, too
+	name6(unix.IPV6_MINHOPCOUNT):     kept(0, 0, 255),
+	name4(unix.IP_MULTICAST_ALL):     allGroups(func(o *socket.UDPOptions) *bool { return &o.AllGroups4 }),
+	name6(unix.IPV6_MULTICAST_ALL):   allGroups(func(o *socket.UDPOptions) *bool { return &o.AllGroups6 }),
+	nameS(unix.SO_BINDTOIFINDEX):     {set: byIndex(bindToDevice), get: getIndex},
+	name4(unix.IP_UNICAST_IF):        {set: setUnicastIf(setDevice), get: getUnicastIf},
+	name6(unix.IPV6_UNICAST_IF):      {set: setUnicastIf(setDevice), get: getUnicastIf},
 
 	nameS(unix.SO_TIMESTAMP):    times(wantTime, wantTimeNS),
 	nameS(unix.SO_TIMESTAMPNS):  times(wantTimeNS, wantTime),

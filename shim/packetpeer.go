@@ -76,7 +76,7 @@ func (u *packets) convert(p int, to netip.AddrPort) error {
 	case was && connected && from.IsValid() && from != k.remote: // recvfrom(2) would show the new peer as their sender
 		change = func([]byte, int) []byte { return nil }
 	case was:
-		d := datagram{remote: from, local: local, flags: datagramFlags(u.want.Load()).with(local.Addr().Is4()) & (wantPktInfo | wantMapped)}
+		d := datagram{remote: from, local: local, flags: datagramFlags(u.want.Load()).with(local.Addr().Is4()) & (wantPktInfo | wantMapped | wantOriginal)}
 		change = func(b []byte, behind int) []byte {
 			out := make([]byte, datagramSize, datagramSize+len(b))
 			switch {

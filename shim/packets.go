@@ -28,6 +28,7 @@ type packets struct {
 	peer    netip.AddrPort // to which it is; sock.mu guards it
 	want    atomic.Uint32  // datagramFlags of what is received
 
+	lost     atomic.Uint64 // datagrams that no loop had space for
 	segments atomic.Uint32 // UDP_SEGMENT, bytes; 0 is off
 	stamps   sentStamps
 	late     atomic.Bool // there was no space for a notice
@@ -51,6 +52,7 @@ type packets struct {
 type packetQueue struct {
 	lease   socket.Lease
 	waiting bool
+	lost    uint64 // of the loop, which u.lost has
 }
 
 // bindPackets is bind(2) of a UDP socket.
@@ -314,6 +316,9 @@ func (u *packets) ready(in socket.LoopUDPConn, ev socket.Events) {
 // toProgram passes received datagrams to the program.
 func (u *packets) toProgram(loop socket.LoopStack, in socket.LoopUDPConn) {
 	q := &u.queues[loop.Index()]
+	n := in.Lost()
+	u.lost.Add(n - q.lost)
+	q.lost = n
 	for {
 		if !q.waiting {
 			lease, ok := in.Lease()
@@ -369,7 +374,7 @@ func (u *packets) describe(loop socket.LoopStack, lease socket.Lease, head *[dat
 	lease.Describe(&m)
 	d := datagram{
 		remote: m.Peer(), local: netip.AddrPortFrom(m.Local.Netip(), u.k.local.Port()), iface: arrivedBy(loop, &m),
-		tos: m.TOS, hopLimit: m.TTL, flags: datagramFlags(u.want.Load()).with(m.Local.Is4()),
+		tos: m.TOS, hopLimit: m.TTL, flags: datagramFlags(u.want.Load()).with(m.Local.Is4()), lost: uint32(u.lost.Load()),
 	}
 	if d.flags&(wantTime|wantTimeNS|wantStamping) != 0 {
 		d.at = time.Now().Add(-stack.Now().Sub(m.Time)).UnixNano()

@@ -82,6 +82,7 @@ const (
 	datagramTOSAt    = 52
 	datagramFlagsAt  = 54
 	datagramTimeAt   = 56
+	datagramLostAt   = addrSize + 4 // the scope of local, which is an address of this host
 	nameLocalAt      = 24
 	nameRemoteAt     = 48
 	nameMagic        = "millrace"
@@ -101,6 +102,14 @@ const (
 	wantTime                               // SO_TIMESTAMP
 	wantTimeNS                             // SO_TIMESTAMPNS
 	wantStamping                           // SO_TIMESTAMPING
+	wantOriginal                           // IP_RECVORIGDSTADDR, IPV6_RECVORIGDSTADDR
+
+	wantOverflow datagramFlags = 1 << 12 // SO_RXQ_OVFL: of6 of a time, which has no other form for IPv6
+)
+
+const (
+	wantsOfFamily = wantPktInfo | wantTOS | wantHopLimit | wantOriginal
+	wantsOfAll    = wantTime | wantTimeNS | wantStamping | wantOverflow
 )
 
 // of6 is the flag of an option of IPv6, beside that of IPv4: a socket may have both.
@@ -109,11 +118,11 @@ func of6(f datagramFlags) datagramFlags { return f << 8 }
 // with returns the flags of a datagram of IPv4 or IPv6, of those of both. An IPv6 socket has the options of IPv4 for datagrams of
 // IPv4, but for the destination, of which it has both forms (ipv6(7)).
 func (f datagramFlags) with(v4 bool) datagramFlags {
-	times := f & (wantTime | wantTimeNS | wantStamping)
-	own := f&(wantPktInfo|wantTOS|wantHopLimit) | times
+	all := f & wantsOfAll
+	own := f&wantsOfFamily | all
 	switch {
 	case !v4:
-		return f>>8 | times
+		return f>>8&wantsOfFamily | all
 	case f&of6(wantPktInfo) != 0:
 		return own | wantMapped
 	}
@@ -291,7 +300,8 @@ type datagram struct {
 	iface         uint32
 	tos, hopLimit uint8
 	flags         datagramFlags
-	at            int64 // of arrival, ns of the wall clock
+	at            int64  // of arrival, ns of the wall clock
+	lost          uint32 // datagrams that the socket had no space for by then
 }
 
 func (d *datagram) encode(b []byte) {
@@ -302,6 +312,7 @@ func (d *datagram) encode(b []byte) {
 	b[datagramTOSAt], b[datagramTOSAt+1] = d.tos, d.hopLimit
 	order.PutUint16(b[datagramFlagsAt:], uint16(d.flags))
 	order.PutUint64(b[datagramTimeAt:], uint64(d.at))
+	order.PutUint32(b[datagramLostAt:], d.lost)
 }
 
 func decodeDatagram(b []byte) (d datagram, err error) {

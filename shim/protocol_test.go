@@ -41,7 +41,7 @@ int main(void) {
 	C(SHIM_HEADERS); C(SHIM_ERRORS); C(SHIM_FORM_MASK); C(SHIM_FORM); C(SHIM_FORM_CONNECTED); C(SHIM_FORM_ERRORS); C(SHIM_FORM_QUEUE);
 	C(SHIM_MORE); C(SHIM_MORE_SIZE); C(SHIM_MORE_PIECE); C(SHIM_MORE_NAMELESS); C(SHIM_MORE_FAILED); C(SHIM_FORM_JOINS);
 	C(SHIM_PENDING); C(SHIM_NOTICES); C(SHIM_TAKE); C(SHIM_HOLD); S(shim_pending);
-	C(SHIM_WANT_PERMIT); C(SHIM_PERMIT); C(SHIM_DATAGRAM_STAMPING); S(shim_error); O(shim_error, info); O(shim_error, origin); O(shim_error, data); O(shim_error, time);
+	C(SHIM_WANT_PERMIT); C(SHIM_PERMIT); C(SHIM_DATAGRAM_STAMPING); C(SHIM_DATAGRAM_ORIGINAL); C(SHIM_DATAGRAM_OVERFLOW); S(shim_error); O(shim_error, info); O(shim_error, origin); O(shim_error, data); O(shim_error, time);
 	printf("magic %s\n", SHIM_NAME_MAGIC);
 	return 0;
 }
@@ -169,6 +169,8 @@ sizeof shim_pending %d
 SHIM_WANT_PERMIT %d
 SHIM_PERMIT %d
 SHIM_DATAGRAM_STAMPING %d
+SHIM_DATAGRAM_ORIGINAL %d
+SHIM_DATAGRAM_OVERFLOW %d
 sizeof shim_error %d
 shim_error.info %d
 shim_error.origin %d
@@ -182,7 +184,7 @@ magic %s
 		opHello, opBind, opConnect, opListen, opNames, opSetOption, opGetOption, opResolve, opInterfaces, opRenew, renewable[0], errorReported, endReported,
 		maxRequestValue, maxReplyValue, wantPktInfo, wantTOS, wantHopLimit, wantMapped,
 		opHeaders, opErrors, formMask, formValue, formConnected, formErrors, formQueue,
-		opMore, moreSize, morePiece, moreNameless, moreFailed, formJoins, opPending, noticesTaken, takeError, holdNotice, pendingSize, wantPermit, macSize, wantStamping, errorSize, errorInfoAt, errorFromAt, errorDataAt, errorTimeAt, nameMagic)
+		opMore, moreSize, morePiece, moreNameless, moreFailed, formJoins, opPending, noticesTaken, takeError, holdNotice, pendingSize, wantPermit, macSize, wantStamping, wantOriginal, wantOverflow, errorSize, errorInfoAt, errorFromAt, errorDataAt, errorTimeAt, nameMagic)
 	if string(out) != want {
 		t.Errorf("protocol.h and protocol.go differ:\n%s", diff(string(out), want))
 	}

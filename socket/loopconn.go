@@ -160,6 +160,14 @@ func (in LoopUDPConn) Write(msgs []Message) (int, error) {
 	return n, in.e.c.wrapError("write", nil, err)
 }
 
+// Lost returns the number of datagrams that were not queued on this loop for want of space.
+func (in LoopUDPConn) Lost() uint64 {
+	if in.e.u == nil {
+		return 0
+	}
+	return in.e.u.Stats().Lost
+}
+
 // SocketError takes what ICMP has said of a datagram of this loop, as SO_ERROR does; nil is nothing. Readable was reported.
 func (in LoopUDPConn) SocketError() error {
 	if in.e.u == nil {

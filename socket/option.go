@@ -39,6 +39,7 @@ const (
 	OptLinger                        // SO_LINGER, seconds of l_linger; -1 is l_onoff 0. Default -1. Connections only
 	OptFastOpen                      // TCP_FASTOPEN of a listener, TCP_FASTOPEN_CONNECT of a Dialer, boolean (RFC 7413). Default 0
 	OptDeferAccept                   // TCP_DEFER_ACCEPT, seconds to wait for data before Accept. Listeners only. Default 0
+	OptMinTTL                        // IP_MINTTL, IPV6_MINHOPCOUNT: segments with less are dropped (RFC 5082), 0 to 255. Default 0
 	OptError                         // SO_ERROR, read only: the number of SocketError, which it clears
 	numOptions
 )
@@ -113,8 +114,17 @@ var optionTable = [numOptions]optionAccess{
 	OptOutOfBandInline: {get: func(o optionTarget) int { return boolInt(!o.UrgentOutOfBand) }, set: setInline},
 	OptTOS:             {get: func(o optionTarget) int { return int(o.TOS) }, set: setTOS},
 	OptTTL:             {get: hopLimit, set: setHopLimit},
+	OptMinTTL:          {get: func(o optionTarget) int { return int(o.MinTTL) }, set: setMinTTL},
 	OptMTUDiscover:     {get: mtuDiscover, set: setMTUDiscover},
 	OptMaxPacing:       {get: maxPacing, set: setMaxPacing},
+}
+
+func setMinTTL(o optionTarget, v int) error {
+	if v < 0 || v > 255 {
+		return syscall.EINVAL
+	}
+	o.MinTTL = uint8(v)
+	return nil
 }
 
 func keepCount(o optionTarget) int {

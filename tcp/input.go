@@ -10,6 +10,9 @@ import (
 // input handles a segment for the connection (RFC 9293 3.10.7). Signatures come first: an
 // unsigned segment must not change anything (RFC 5925 7.5).
 func (c *Conn) input(now clock.Time, s *Segment) packet.Verdict {
+	if s.TTL < c.opt.MinTTL {
+		return packet.DropTTL
+	}
 	if c.auth != nil && !c.auth.Verify(s.Raw) {
 		c.m.stats.AuthFailed++
 		return packet.DropAuth

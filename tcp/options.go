@@ -26,6 +26,7 @@ type Options struct {
 	MaxPacing                 uint64 // bytes per second; 0 is no limit; Unpaced
 	NotSentLowat              int    // bytes written but not sent beyond which Write has no room (TCP_NOTSENT_LOWAT); 0 is no limit
 	TTL                       uint8  // hop limit; 0 is the host's
+	MinTTL                    uint8  // segments with a lower TTL or hop limit are dropped (RFC 5082); 0 takes all
 	TOS                       uint8  // DSCP of the IP header in the upper six bits (RFC 2474); the lower two are ECN, which is TCP's own
 	PathMTU                   PathMTUMode
 

@@ -35,6 +35,8 @@ func (m *Mux) inputUnmatched(now clock.Time, t *wire.Tuple, s *Segment) packet.V
 // sequence number of the tuple's connection before, which the new one has to exceed.
 func (m *Mux) listenInput(now clock.Time, l *Listener, t *wire.Tuple, s *Segment, floor *uint32) packet.Verdict {
 	switch {
+	case s.TTL < l.opts.MinTTL:
+		return packet.DropTTL
 	case s.Flags.Has(wire.FlagRST):
 		return packet.DropState
 	case s.Flags.Has(wire.FlagACK):
@@ -121,6 +123,9 @@ func (m *Mux) halfOpenInput(now clock.Time, slot uint32, t *wire.Tuple, s *Segme
 	f := &m.passive
 	h := f.synQueue.at(slot)
 	l := f.listeners[h.listenerID]
+	if s.TTL < l.opts.MinTTL {
+		return packet.DropTTL
+	}
 	a := f.authOf(l, h)
 	if a != nil && !a.Verify(s.Raw) {
 		m.stats.AuthFailed++

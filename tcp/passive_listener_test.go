@@ -657,6 +657,29 @@ func TestConnectionsDoNotMoveToOtherOptions(t *testing.T) {
 	}
 }
 
+// TestMinTTL: segments with fewer hops left are dropped in LISTEN, SYN-RECEIVED and later (RFC 5082 3).
+func TestMinTTL(t *testing.T) {
+	d := newMuxTest(t)
+	l := d.listen(1, &Options{MinTTL: 255})
+	syn := linuxSYN(1)
+	syn.TTL = 254
+	d.want("a SYN from afar", d.input(from(1), syn), packet.DropTTL)
+	d.none()
+	syn.TTL = 255
+	d.want("a SYN", d.input(from(1), syn), packet.Deliver)
+	ack := ackOf(d.one())
+	d.want("an ACK from afar", d.input(from(1), ack), packet.DropTTL)
+	ack.TTL = 255
+	d.want("an ACK", d.input(from(1), ack), packet.Deliver)
+	if l.Waiting() != 1 {
+		t.Fatalf("%d connections", l.Waiting())
+	}
+	ack.TTL = 254
+	d.want("data from afar", d.input(from(1), ack, "x"), packet.DropTTL)
+	ack.TTL = 255
+	d.want("data", d.input(from(1), ack, "x"), packet.Deliver)
+}
+
 // establish completes the handshake of client n.
 func (d *muxTest) establish(n int) {
 	d.Helper()

@@ -31,6 +31,7 @@ type Segment struct {
 	Flags    wire.TCPFlags // with PSH where any of them had it
 	AE       bool          // the accurate ECN bit (RFC 9768)
 	ECN      wire.ECN      // of the IP header
+	TTL      uint8         // or hop limit, the same of all segments merged
 	Packets  uint16        // how many segments were merged, at least 1: ACK policy and ECN count packets, not bytes
 	Len      uint32        // bytes of payload, in all Payload
 	Payload  [][]byte

@@ -86,6 +86,15 @@ func (m *Mux) inputGroup(t *wire.Tuple, d *Datagram) packet.Verdict {
 	for _, s := range p.groups[t.Local] {
 		v = s.inputCopy(t, d, v)
 	}
+	n := 0
+	for g, next := p.scopes.Covering(t.Local, 0); g != nil; g, next = p.scopes.Covering(t.Local, next) {
+		for s, i := g.Next(0); s != nil && n < maxBroadcast; s, i = g.Next(i) {
+			if s.takesAll(t.Local) {
+				v = s.inputCopy(t, d, v)
+			}
+			n++
+		}
+	}
 	return v
 }
 
@@ -126,5 +135,5 @@ func (s *Socket) acceptsGroup(t *wire.Tuple, d *Datagram) bool {
 	if !s.connected && !s.scope.Covers(t.Local) || !s.acceptsInterface(d) {
 		return false
 	}
-	return d.Broadcast && !s.connected || s.isMember(t, d)
+	return d.Broadcast && !s.connected || s.isMember(t, d) || s.takesAll(t.Local)
 }

@@ -97,6 +97,15 @@ func (s *Socket) leaveAll(now clock.Time) {
 	s.members = nil
 }
 
+// takesAll reports whether s takes what comes to a group of which it is no member by any interface.
+func (s *Socket) takesAll(group wire.Addr) bool {
+	all := s.opts.AllGroups6
+	if group.Is4() {
+		all = s.opts.AllGroups4
+	}
+	return all && !slices.ContainsFunc(s.members, func(x membership) bool { return x.group == group })
+}
+
 // isMember reports whether s accepts what comes to the group from the sender of d.
 func (s *Socket) isMember(t *wire.Tuple, d *Datagram) bool {
 	for _, x := range s.members {

@@ -395,6 +395,61 @@ func TestGroups(t *testing.T) {
 	}
 }
 
+// TestADatagramLongerThanTheBuffer is received where none waits.
+func TestADatagramLongerThanTheBuffer(t *testing.T) {
+	m, _ := newMux(Config{})
+	s := bind(t, m, ours, 5, &Options{ReceiveBuffer: 2304})
+	long := make([]byte, 9000)
+	for range 2 {
+		input := func() packet.Verdict {
+			return m.Input(0, &wire.Tuple{Local: ours, LocalPort: 5, Remote: theirs, RemotePort: 1}, &Datagram{Payload: [][]byte{long}, Len: len(long)})
+		}
+		if v := input(); v != packet.Deliver {
+			t.Fatal(v)
+		}
+		if v := input(); v != packet.DropSocketFull {
+			t.Errorf("a second one: %v", v)
+		}
+		if got := read(s); len(got) == 0 {
+			t.Error("nothing was received")
+		}
+	}
+}
+
+// TestGroupsOfOthers is IP_MULTICAST_ALL: a socket without membership gets what comes to a group of others, but not where it has asked for
+// some sources of the group, and not another version's.
+func TestGroupsOfOthers(t *testing.T) {
+	m, _ := newMux(Config{})
+	with := func(o Options) *Options { o.Reuse = true; return &o }
+	member := bind(t, m, wire.Addr{}, 5, with(Options{}))
+	if err := member.Listen(0, 0, many, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	all := bind(t, m, wire.Addr{}, 5, with(Options{AllGroups4: true}))
+	six := bind(t, m, wire.Addr{}, 5, with(Options{AllGroups6: true}))
+	choosy := bind(t, m, wire.Addr{}, 5, with(Options{AllGroups4: true}))
+	if err := choosy.Listen(0, 0, many, true, []wire.Addr{ours2}); err != nil {
+		t.Fatal(err)
+	}
+	bound := bind(t, m, ours, 5, with(Options{AllGroups4: true}))
+	input := func(from wire.Addr) packet.Verdict {
+		return m.Input(0, &wire.Tuple{Local: many, LocalPort: 5, Remote: from, RemotePort: 1}, &Datagram{Payload: [][]byte{{'x'}}, Len: 1, Interface: 1})
+	}
+	if v := input(theirs); v != packet.Deliver || read(member) != "x" || read(all) != "x" || six.Readable() || choosy.Readable() || bound.Readable() {
+		t.Errorf("%v: six %v, choosy %v, bound %v", v, six.Readable(), choosy.Readable(), bound.Readable())
+	}
+	member.Close(0)
+	if v := input(theirs); v != packet.Deliver || read(all) != "x" {
+		t.Error(v)
+	}
+	o := all.Options()
+	o.AllGroups4 = false
+	all.SetOptions(&o)
+	if v := input(theirs); v == packet.Deliver || all.Readable() {
+		t.Error(v)
+	}
+}
+
 func TestBroadcastGoesToEverySocketOfThePort(t *testing.T) {
 	m, _ := newMux(Config{})
 	share := &Options{Share: true}

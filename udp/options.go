@@ -43,6 +43,8 @@ type Options struct {
 	V6Only       bool  // the unspecified address is that of IPv6 alone, not both (RFC 3493 5.3)
 	GRO          bool  // Read merges datagrams of equal size and one flow into one Message
 	DontFragment bool  // longer than the MTU is an error; nothing is fragmented on the way (RFC 8899)
+	AllGroups4   bool  // take what comes to IPv4 groups that others of this host have joined, too (IP_MULTICAST_ALL)
+	AllGroups6   bool  // the same of IPv6
 	Broadcast    bool  // may send to broadcast addresses
 	NoLoop       bool  // multicast that is sent does not come back to members on this host
 	TOS          uint8 // DSCP and ECN of what is sent

@@ -14,9 +14,10 @@ func (s *Socket) limit() int {
 }
 
 // enqueue copies n bytes of payload, from offset off on, into the queue; false is that
-// there is no room.
+// there is no room. An empty queue takes a datagram of any length, as on Linux: one that is
+// longer than the buffer could never be received.
 func (s *Socket) enqueue(t *wire.Tuple, d *Datagram, off, n int) bool {
-	if size := sizeOf(n); s.usedBytes+size > s.limit() || !s.m.makeRoom(s, size) {
+	if size := sizeOf(n); s.usedBytes > 0 && s.usedBytes+size > s.limit() || !s.m.makeRoom(s, size) {
 		s.stats.Lost++
 		s.m.stats.Lost++
 		return false

@@ -292,7 +292,7 @@ func (c *call) deliver(m *message, h *shim.Header, b []byte, of shim.Mark, flags
 	got &= unix.MSG_TRUNC
 	whole, control := true, []byte(nil)
 	if m.at != 0 && h.Local.IsValid() { // it has come with a header
-		if control, whole = h.Control(nil, m.controlMax); !whole {
+		if control, whole = h.Control(nil, m.controlMax, encodeAddress); !whole {
 			got |= unix.MSG_CTRUNC
 		}
 	}

@@ -88,6 +88,18 @@ static void add_destination(struct msghdr *m, size_t *used, const struct shim_da
 		add_control(m, used, IPPROTO_IP, IP_PKTINFO, &four, sizeof four);
 }
 
+/* add_original is where a datagram was sent to, with its port. */
+static void add_original(struct msghdr *m, size_t *used, const struct shim_datagram *h)
+{
+	struct sockaddr_storage to = {0};
+	bool v4 = h->local.family == AF_INET;
+	socklen_t n = v4 ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+	struct shim_addr local = h->local;
+	local.scope = 0;
+	encode_address(&local, local.family, (struct sockaddr *)&to, &n);
+	add_control(m, used, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_ORIGDSTADDR : 74 /* IPV6_ORIGDSTADDR */, &to, n);
+}
+
 /* add_time is SO_TIMESTAMP or SO_TIMESTAMPNS, and SO_TIMESTAMPING. */
 static void add_time(struct msghdr *m, size_t *used, const struct shim_datagram *h)
 {
@@ -109,6 +121,8 @@ void write_control(struct msghdr *m, const struct shim_datagram *h)
 	bool v4 = h->local.family == AF_INET;
 	int value = h->hop_limit;
 	add_time(m, &used, h);
+	if ((h->flags & SHIM_DATAGRAM_OVERFLOW) != 0 && h->local.scope != 0)
+		add_control(m, &used, SOL_SOCKET, SO_RXQ_OVFL, &h->local.scope, sizeof h->local.scope);
 	add_destination(m, &used, h);
 	if ((h->flags & SHIM_DATAGRAM_HOP_LIMIT) != 0)
 		add_control(m, &used, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_TTL : IPV6_HOPLIMIT, &value, sizeof value);
@@ -117,6 +131,8 @@ void write_control(struct msghdr *m, const struct shim_datagram *h)
 		add_control(m, &used, IPPROTO_IP, IP_TOS, &h->tos, sizeof h->tos);
 	if ((h->flags & SHIM_DATAGRAM_TOS) != 0 && !v4)
 		add_control(m, &used, IPPROTO_IPV6, IPV6_TCLASS, &value, sizeof value);
+	if ((h->flags & SHIM_DATAGRAM_ORIGINAL) != 0)
+		add_original(m, &used, h);
 	m->msg_controllen = used;
 }
 

@@ -112,6 +112,7 @@ func (g *gro) flushSlot(h *Host, now clock.Time, n int) {
 	g.used &^= 1 << n
 	var v packet.Verdict
 	if l.key.proto == wire.ProtoTCP {
+		l.tcp.TTL = l.key.ttl
 		v = h.TCP.Input(now, &l.tuple, &l.tcp.Segment)
 	} else {
 		v = h.UDP.Input(now, &l.tuple, &l.udp.Datagram)

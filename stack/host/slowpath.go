@@ -91,6 +91,7 @@ func (h *Host) inputDatagram(now clock.Time, t *wire.Tuple, g *ip.Datagram) pack
 		return packet.DropNotOurs
 	}
 	h.single.tcp.Begin(seg, g.ECN())
+	h.single.tcp.TTL = g.TTL
 	return h.TCP.Input(now, t, &h.single.tcp.Segment)
 }
 
