@@ -135,6 +135,11 @@ func (n *Node) openDevices() (err error) {
 	if n.arena, n.pools, err = device.NewArena(n.cfg.Loops, devices...); err != nil {
 		return err
 	}
+	if n.cfg.BeforeDevices != nil {
+		if err := n.cfg.BeforeDevices(); err != nil {
+			return err
+		}
+	}
 	for _, c := range n.cfg.Devices {
 		dev, err := n.awaitDevice(c)
 		if err != nil {

@@ -244,17 +244,24 @@ func (n *Node) watch(ctx context.Context) {
 			if !ok { // the kernel has ended it, by an overflow: the ticker goes on
 				changes = nil
 			}
-			n.watchLinks()
-			n.recoverDevices()
+			n.unlessSuspended(func() {
+				n.watchLinks()
+				n.recoverDevices()
+			})
 		case <-tick.C:
-			n.watchLinks()
-			n.recoverDevices()
-			n.watchChecksums(time.Now())
-			n.watchLosses(time.Now())
-			if err := n.Update(); err != nil {
-				n.log.Error("steering", "error", err.Error())
-			}
+			n.unlessSuspended(n.watchAll)
 		}
+	}
+}
+
+// watchAll compares links and claims, and reads counters.
+func (n *Node) watchAll() {
+	n.watchLinks()
+	n.recoverDevices()
+	n.watchChecksums(time.Now())
+	n.watchLosses(time.Now())
+	if err := n.Update(); err != nil {
+		n.log.Error("steering", "error", err.Error())
 	}
 }
 

@@ -92,6 +92,10 @@ type Config struct {
 	ControlServer func(*Node) http.Handler
 
 	Inherited []Socket // that another process has passed, see Node.Sockets. Open takes those that it needs
+
+	// BeforeDevices is called when the memory is there and the devices are to be opened, which another process may have until it
+	// returns. nil: they are free. With an error nothing is opened.
+	BeforeDevices func() error
 }
 
 // Node is an open node. Its methods may be called from any goroutine, but for Add and
@@ -133,6 +137,9 @@ type Node struct {
 
 	closing  sync.Once
 	closeErr error // result of Close
+
+	suspending sync.Mutex // is held while devices are watched, suspended or resumed
+	suspended  bool       // see SuspendDevices
 
 	updating sync.Mutex // one Update at a time; taken before mu
 
