@@ -78,8 +78,12 @@ type Upgraded struct {
 	PID      int      `json:"pid"` // of the new process
 	Version  string   `json:"version"`
 	Drain    Duration `json:"drain"`    // how long the old process goes on at most
+	Gap      Duration `json:"gap"`      // how long the devices had no process; 0 without devices
 	Reloaded bool     `json:"reloaded"` // it was not needed; the others are zero then
 	Changes  Changes  `json:"changes"`  // by the reload
+
+	Connections int            `json:"connections"` // of services, that the new process has
+	Lost        map[string]int `json:"lost"`        // those that it has not, by the reason; see the results of sync
 }
 
 // DefenceSource names a verdict of the defence.

@@ -94,6 +94,7 @@ type Daemon struct {
 
 	upgrading upgrading
 	looks     looks
+	takeover  takeover
 
 	reloading sync.Mutex     // one Reload at a time, so that the last file read is the one in use; and none beside Close
 	cfg       *config.Config // in use; guarded by reloading
@@ -113,6 +114,9 @@ type reload struct {
 func Open(file string, opt Options) (*Daemon, error) {
 	d := newDaemon(file, opt)
 	cfg, err := d.read()
+	if err == nil {
+		err = d.readState()
+	}
 	if err == nil {
 		err = d.open(cfg)
 	}
@@ -137,6 +141,9 @@ func (d *Daemon) open(cfg *config.Config) (err error) {
 	d.useSettings(cfg)
 	c := d.nodeConfig(cfg)
 	c.Literals = d.inspection.Literals()
+	if d.opt.Predecessor != nil {
+		c.BeforeDevices = func() error { return d.beforeDevices(cfg) }
+	}
 	if d.node, err = node.Open(c); err != nil {
 		return err
 	}
@@ -187,14 +194,19 @@ func (d *Daemon) openGateway(cfg *config.Config) error {
 	if err != nil {
 		return err
 	}
-	if d.gate, err = l4control.Open(cfg, l4control.Options{Devices: devices, Resolver: resolver, Policy: d.inspection.Number, OnEvent: d.events.add, OnPortsShort: d.events.addPorts, OnPeer: d.peerChanged, Neighbor: learn}); err != nil {
+	if d.gate, err = l4control.Open(cfg, l4control.Options{Devices: devices, Resolver: resolver, Policy: d.inspection.Number, OnEvent: d.events.add, OnPortsShort: d.events.addPorts, OnPeer: d.peerChanged, Neighbor: learn, Inherited: d.takeover.state.Services}); err != nil {
 		return errors.Join(err, resolver.Close())
 	}
 	d.cfg = cfg
 	if err := d.openPrograms(cfg); err != nil {
 		return err
 	}
-	if err := d.openWorkers(cfg); err != nil {
+	if d.workers == nil { // it is not open yet
+		if err := d.openWorkers(cfg); err != nil {
+			return err
+		}
+	}
+	if err := d.inheritConnections(); err != nil {
 		return err
 	}
 	return d.node.Add(d.service())

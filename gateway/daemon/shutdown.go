@@ -33,6 +33,9 @@ func (d *Daemon) shutdown() {
 // resetConnections resets the ends of NAT connections, on all loops at once, and logs how many, and how many were left.
 // It leaves them to the other gateway, if that has them.
 func (d *Daemon) resetConnections() {
+	if d.Replaced() {
+		return // the other process has them
+	}
 	if st := d.gate.Status(); st.Sync != nil && st.Sync.Shared {
 		d.opt.Log.Info("connections", "reset", 0, "left", st.Connections, "to", st.Sync.Peer.String())
 		return

@@ -1,16 +1,17 @@
 package daemon
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,9 +23,11 @@ import (
 	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/gateway/upgrade"
 	"github.com/millrace/millrace/internal/controlsocket"
+	l4control "github.com/millrace/millrace/l4/control"
 	l7control "github.com/millrace/millrace/l7/control"
-	"github.com/millrace/millrace/l7/quicconn"
 	"github.com/millrace/millrace/node"
+	"github.com/millrace/millrace/pmd/device"
+	"github.com/millrace/millrace/stack"
 )
 
 // Limits of an upgrade: a new process that does not keep them is ended, and this one goes on.
@@ -75,93 +78,6 @@ func (u *upgrading) close() {
 	}
 }
 
-// passedState is the part of an offer that only gateways understand.
-type passedState struct {
-	Pools  []l7control.PoolState `json:"pools,omitempty"`
-	Secret []byte                `json:"secret,omitempty"` // of QUIC
-}
-
-// inherit returns what the workers take from the process that this one replaces, nil if it replaces none.
-func (d *Daemon) inherit() (in *l7control.Inherited, err error) {
-	p := d.opt.Predecessor
-	if p == nil {
-		return nil, nil
-	}
-	var st passedState
-	if len(p.State) > 0 {
-		if err := json.Unmarshal(p.State, &st); err != nil {
-			return nil, fmt.Errorf("upgrade: %w", err)
-		}
-	}
-	in = &l7control.Inherited{Locks: map[string]*os.File{}, Pools: st.Pools}
-	p.Take(upgrade.TCP, func(_ string, f *os.File) { in.Sockets = append(in.Sockets, f) })
-	in.Generation, in.Secret = p.Generation, st.Secret
-	udp := func(at string, relay int, f *os.File) {
-		a, e := netip.ParseAddrPort(at)
-		err = errors.Join(err, e)
-		in.UDP = append(in.UDP, quicconn.File{At: a, Relay: relay, File: f})
-	}
-	p.Take(upgrade.UDP, func(at string, f *os.File) { udp(at, -1, f) })
-	p.Take(upgrade.Relay, func(text string, f *os.File) {
-		number, at, _ := strings.Cut(text, " ")
-		n, e := strconv.ParseUint(number, 10, 8)
-		err = errors.Join(err, e)
-		udp(at, int(n), f)
-	})
-	p.Take(upgrade.Folder, func(at string, f *os.File) { in.Locks[at] = f })
-	return in, err
-}
-
-// inheritedSockets returns the sockets for the node.
-func (d *Daemon) inheritedSockets() (list []node.Socket) {
-	for kind, as := range socketKinds {
-		d.opt.Predecessor.Take(kind, func(at string, f *os.File) { list = append(list, node.Socket{Kind: as, At: at, File: f}) })
-	}
-	return list
-}
-
-var socketKinds = map[upgrade.Kind]node.SocketKind{upgrade.Control: node.ControlSocket, upgrade.Metrics: node.MetricsSocket, upgrade.Pages: node.PagesSocket}
-
-// takeOver reports to the process that this one replaces that all is open, or why it is not.
-func (d *Daemon) takeOver(err error) error {
-	p := d.opt.Predecessor
-	switch {
-	case p == nil:
-		return err
-	case err != nil:
-		p.Refuse(err, codeOf(err))
-		return err
-	}
-	var left []string
-	if d.workers != nil {
-		for _, at := range l7control.Prepared(d.workers) {
-			left = append(left, at.String())
-		}
-	}
-	if err := p.Prepared(d.opt.Build.Version, left); err != nil {
-		return fmt.Errorf("upgrade: %w", err)
-	}
-	if d.workers != nil {
-		l7control.Take(d.workers)
-	}
-	return nil
-}
-
-// serving reports that this process serves, and makes the sockets its own once the other has left them.
-func (d *Daemon) serving() {
-	if d.opt.Predecessor == nil {
-		return
-	}
-	if d.workers != nil {
-		l7control.Await(d.workers)
-	}
-	d.opt.Predecessor.Serving()
-	if err := d.node.OwnSockets(); err != nil {
-		d.opt.Log.Warn("upgrade", "error", err.Error())
-	}
-	d.opt.Predecessor.Close()
-}
-
 // Replaced reports whether another process has replaced this one.
 func (d *Daemon) Replaced() bool { return d.upgrading.replaced.Load() }
 
@@ -209,15 +125,15 @@ func (d *Daemon) Upgrade(req *admin.Upgrade) (res admin.Upgraded, err error) {
 	if err != nil {
 		return res, conflict(err)
 	}
-	d.notify(fmt.Sprintf("RELOADING=1\nMONOTONIC_USEC=%d", monotonic()))
-	pid, build, err := d.replace(program, executable)
+	d.notify(fmt.Sprintf("RELOADING=1\nMONOTONIC_USEC=%d", monotonic()/1000))
+	res, err = d.replace(program, executable)
 	if err != nil {
 		d.notify("READY=1")
 		return res, failedUpgrade(err)
 	}
 	u.replaced.Store(true)
-	d.notify(fmt.Sprintf("MAINPID=%d\nREADY=1", pid))
-	res = admin.Upgraded{PID: pid, Version: build, Drain: admin.Duration(d.drainAll(time.Duration(req.Drain)))}
+	d.notify(fmt.Sprintf("MAINPID=%d\nREADY=1", res.PID))
+	res.Drain = admin.Duration(d.drainAll(time.Duration(req.Drain)))
 	d.node.LeaveSockets()
 	d.Stop()
 	return res, nil
@@ -289,48 +205,88 @@ func (d *Daemon) passable() error {
 	switch {
 	case c.Stack == config.StackDevices:
 		return errors.New("stack: devices: the connections of listeners are in this process, and cannot be passed: stop and start instead")
-	case len(c.Devices) > 0:
-		return errors.New("devices: their queues and the connections of services cannot be passed to another process yet: stop and start instead")
+	case c.Sync != nil:
+		return errors.New("sync: the other gateway carries the connections over a restart: stop and start instead")
 	case d.defence != nil:
 		return errors.New("defence: its programs at the devices cannot be passed to another process yet: stop and start instead")
+	case d.flows.table != nil:
+		return errors.New("kernel_flows: connections in the kernel cannot be passed to another process yet: stop and start instead")
+	}
+	for i := range c.Devices {
+		if dev := &c.Devices[i]; dev.Driver == string(device.TAP) {
+			return fmt.Errorf("device %s: a TAP device ends with its process: stop and start instead", dev.Name)
+		}
 	}
 	return nil
 }
 
 // replace starts a program and passes the sockets to it. It returns when that has served for a while. On an error the program has
 // ended, and this process accepts again.
-func (d *Daemon) replace(p upgrade.Program, executable *os.File) (pid int, build string, err error) {
+func (d *Daemon) replace(p upgrade.Program, executable *os.File) (res admin.Upgraded, err error) {
 	d.opt.Log.Info("upgrade", "state", "starts", "program", p.Path, "arguments", strings.Join(p.Args, " "))
 	s, err := upgrade.Start(p, executable)
 	if err != nil {
-		return 0, "", err
+		return res, err
 	}
-	if build, err = d.hand(s); err != nil {
+	build, served, err := d.hand(s)
+	if err != nil {
 		s.Abandon()
+		d.node.ResumeDevices()
 		d.holdAccept(false, nil)
-		return 0, "", cmp.Or(context.Cause(d.upgrading.ctx), err)
+		return res, cmp.Or(context.Cause(d.upgrading.ctx), err)
 	}
-	return s.PID(), build, nil
+	return admin.Upgraded{PID: s.PID(), Version: build, Gap: admin.Duration(served.Gap), Connections: served.Entered, Lost: served.Lost}, nil
 }
 
 // hand has a process take over.
-func (d *Daemon) hand(s *upgrade.Successor) (build string, err error) {
+func (d *Daemon) hand(s *upgrade.Successor) (build string, served upgrade.Served, err error) {
 	ctx := d.upgrading.ctx
 	var left []string
 	if err = d.pass(s); err == nil {
 		build, left, err = s.Prepared(ctx, preparedLimit)
 	}
 	if err != nil {
-		return "", err
+		return "", served, err
 	}
 	d.holdAccept(true, left)
-	if err = s.Serve(ctx, servingLimit); err == nil {
+	devices, err := d.suspend()
+	if devices.Table != nil {
+		defer devices.Table.Close()
+	}
+	if err == nil {
+		served, err = s.Serve(ctx, servingLimit, devices)
+	}
+	if err == nil {
 		err = s.Watch(ctx, trialTime)
 	}
 	if err == nil {
 		err = s.Commit()
 	}
-	return build, err
+	return build, served, err
+}
+
+// suspend closes the devices for the new process, and returns the table of connections. There is none without devices.
+func (d *Daemon) suspend() (s upgrade.Suspended, err error) {
+	if len(d.cfg.Devices) == 0 {
+		return s, nil
+	}
+	s.At = monotonic()
+	if err := d.node.SuspendDevices(); err != nil {
+		return s, err
+	}
+	fd, err := unix.MemfdCreate("connections", unix.MFD_CLOEXEC)
+	if err != nil {
+		return s, fmt.Errorf("memfd_create: %w", err)
+	}
+	s.Table = os.NewFile(uintptr(fd), "connections")
+	w := bufio.NewWriterSize(s.Table, 1<<20)
+	if _, err = l4control.WriteTable(d.gate, stack.Now(), d.node.OnLoop, w); err == nil {
+		err = w.Flush()
+	}
+	if err == nil {
+		_, err = s.Table.Seek(0, io.SeekStart)
+	}
+	return s, err
 }
 
 // holdAccept stops accepting at all listening sockets, or goes on. UDP sockets at some addresses stay with this process.
@@ -358,7 +314,7 @@ func (d *Daemon) pass(s *upgrade.Successor) error {
 	if err := errors.Join(err, e); err != nil {
 		return err
 	}
-	state, err := json.Marshal(passedState{Pools: in.Pools, Secret: in.Secret})
+	state, err := json.Marshal(passedState{Pools: in.Pools, Secret: in.Secret, Services: l4control.BackendStates(d.gate)})
 	if err != nil {
 		return err
 	}
@@ -419,11 +375,11 @@ func (d *Daemon) notify(state string) {
 	}
 }
 
-// monotonic returns the time of CLOCK_MONOTONIC in microseconds, which sd_notify(3) wants with RELOADING=1.
+// monotonic returns the time of CLOCK_MONOTONIC in nanoseconds, which processes have in common.
 func monotonic() int64 {
 	var t unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &t)
-	return t.Nano() / 1000
+	return t.Nano()
 }
 
 // conflict returns an error with status 409.

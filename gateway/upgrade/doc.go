@@ -3,7 +3,8 @@
 //	old                                       new
 //	Start, Offer -> offer, socket ..., end -> Inherit
 //	Prepared     <- prepared or refused    <- Prepared, Refuse
-//	Serve        -> serve, <- serving      <- Serving
+//	Serve        -> serve (with a table)
+//	             <- serving                <- Serving
 //	Commit       -> over                   -> Over
 //
 // Both have a socket of a pair (SOCK_SEQPACKET). A message is a JSON object, with the descriptors that it names as ancillary data
@@ -15,7 +16,11 @@
 // what the sockets serve.
 package upgrade
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"os"
+	"time"
+)
 
 // The versions of the format that this program knows.
 const (
@@ -55,6 +60,20 @@ const (
 	Pages   Kind = "pages"
 	Folder  Kind = "lock" // no socket: a file whose lock both processes have
 )
+
+// Suspended is the part of a message serve about devices that the old process has closed. At is when, by CLOCK_MONOTONIC in nanoseconds;
+// 0: it had none.
+type Suspended struct {
+	At    int64    `json:"at,omitempty"`
+	Table *os.File `json:"-"` // a file in memory with the table of connections; nil: there is none
+}
+
+// Served is the body of a message serving.
+type Served struct {
+	Gap     time.Duration  `json:"gap_ns,omitempty"`  // without devices
+	Entered int            `json:"entered,omitempty"` // connections of the table
+	Lost    map[string]int `json:"lost,omitempty"`    // of it, by reason
+}
 
 // Refused is an error that the new process has reported. Code is the HTTP status by which the control socket reports it.
 type Refused struct {

@@ -147,21 +147,27 @@ func (p *Predecessor) Refuse(err error, code int) {
 
 // Prepared reports that this process, of a version of the program, has all open and accepts nothing yet. It returns when the old process
 // accepts nothing more, and closes what was not taken. An error means that this process must end.
-// left are the UDP sockets that the old process goes on to read.
-func (p *Predecessor) Prepared(build string, left []string) error {
+// left are the UDP sockets that the old process goes on to read. The devices are free then, and their table is the caller's.
+func (p *Predecessor) Prepared(build string, left []string) (s Suspended, err error) {
 	p.drop()
 	if err := p.c.send(kindPrepared, &prepared{Version: p.version, Build: build, Left: left}); err != nil {
-		return err
+		return s, err
 	}
 	m, err := p.c.receive(time.Now().Add(serveLimit))
 	if err != nil {
-		return err
+		return s, err
 	}
 	defer m.close()
 	if m.Kind != kindServe {
-		return m.unknown()
+		return s, m.unknown()
 	}
-	return nil
+	if err := json.Unmarshal(m.Body, &s); err != nil {
+		return s, err
+	}
+	if len(m.files) == 1 {
+		s.Table, m.files = m.files[0], nil
+	}
+	return s, nil
 }
 
 // prepared is the body of a message.
@@ -172,8 +178,8 @@ type prepared struct {
 }
 
 // Serving reports that this process serves, and returns when the old one leaves the sockets to it: by a message, or by its end.
-func (p *Predecessor) Serving() {
-	if p.c.send(kindServing, nil) == nil {
+func (p *Predecessor) Serving(s Served) {
+	if p.c.send(kindServing, &s) == nil {
 		_, _ = p.c.receive(time.Time{})
 	}
 }

@@ -115,13 +115,20 @@ func (s *Successor) Prepared(ctx context.Context, limit time.Duration) (build st
 	return p.Build, p.Left, nil
 }
 
-// Serve has the new process serve, and returns when it does.
-func (s *Successor) Serve(ctx context.Context, limit time.Duration) error {
-	if err := s.c.send(kindServe, nil); err != nil {
-		return s.gone()
+// Serve has the new process serve, with the devices that this one has closed, and returns when it does.
+func (s *Successor) Serve(ctx context.Context, limit time.Duration, devices Suspended) (served Served, err error) {
+	var files []*os.File
+	if devices.Table != nil {
+		files = append(files, devices.Table)
 	}
-	_, err := s.await(ctx, kindServing, limit)
-	return err
+	if err := s.c.send(kindServe, &devices, files...); err != nil {
+		return served, s.gone()
+	}
+	m, err := s.await(ctx, kindServing, limit)
+	if err == nil {
+		err = json.Unmarshal(m.Body, &served)
+	}
+	return served, err
 }
 
 // Watch waits for a time, and returns an error if the process ends meanwhile.

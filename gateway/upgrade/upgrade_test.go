@@ -51,9 +51,15 @@ func newProcess(role string) int {
 			listeners = append(listeners, l)
 		}
 	})
-	if err := p.Prepared("2.0", []string{"at"}); err != nil {
+	devices, err := p.Prepared("2.0", []string{"at"})
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "prepared:", err)
 		return 9
+	}
+	served := Served{Gap: time.Duration(devices.At)}
+	if devices.Table != nil {
+		text, _ := io.ReadAll(devices.Table)
+		served.Entered = len(text)
 	}
 	if role == "crashes when it is to serve" {
 		return 10
@@ -72,7 +78,7 @@ func newProcess(role string) int {
 	if role == "crashes as it serves" {
 		time.AfterFunc(50*time.Millisecond, func() { os.Exit(11) })
 	}
-	p.Serving()
+	p.Serving(served)
 	if role == "serves once" {
 		time.Sleep(300 * time.Millisecond)
 		return 0
@@ -140,8 +146,20 @@ func TestANewProcessServesOnTheSocketsOfTheOldOne(t *testing.T) {
 	if err == nil {
 		build, left, err = s.Prepared(t.Context(), patience)
 	}
-	if err == nil {
-		err = s.Serve(t.Context(), patience)
+	table, e := os.CreateTemp(t.TempDir(), "")
+	if e == nil {
+		defer table.Close()
+		_, e = table.WriteString("a table")
+	}
+	if e == nil {
+		_, e = table.Seek(0, io.SeekStart)
+	}
+	served := Served{}
+	if err = errors.Join(err, e); err == nil {
+		served, err = s.Serve(t.Context(), patience, Suspended{At: 5, Table: table})
+	}
+	if served.Gap != 5 || served.Entered != 7 {
+		t.Errorf("%+v", served)
 	}
 	if err == nil {
 		err = s.Watch(t.Context(), 20*time.Millisecond)
@@ -182,7 +200,7 @@ func TestWhatFailsIsSaid(t *testing.T) {
 				_, _, err = s.Prepared(t.Context(), limit)
 			}
 			if err == nil {
-				err = s.Serve(t.Context(), limit)
+				_, err = s.Serve(t.Context(), limit, Suspended{})
 			}
 			if err == nil {
 				err = s.Watch(t.Context(), patience)

@@ -43,6 +43,9 @@ type Options struct {
 	// kernel has not seen; nil: not reported.
 	Neighbor func(netip.Addr, nexthop.Hop)
 
+	// Inherited are the states of backends in the process that this one replaces, of which Down counts here; see Restore.
+	Inherited []BackendState
+
 	// KernelAddrs reads the addresses of the kernel; nil is nexthop.KernelAddrs. No packet from outside may have one as its source.
 	KernelAddrs func() (own, broadcasts map[netip.Addr]bool, err error)
 

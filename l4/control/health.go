@@ -71,6 +71,7 @@ func (g *Gateway) forgetHealth(c *config.Config) {
 // startChecks makes the probes those of the configuration. Equal ones of one address are one,
 // however many services want them. The caller holds g.mu.
 func (g *Gateway) startChecks() {
+	g.inheritHealth()
 	var list []health.Watch
 	for i := range g.cfg.Services {
 		s := &g.cfg.Services[i]

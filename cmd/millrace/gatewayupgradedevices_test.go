@@ -1,0 +1,179 @@
+package main
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/gateway/admin"
+	"github.com/millrace/millrace/internal/testkit/testnet"
+)
+
+// slowly serves downloads: to each connection so many pieces of bytes that follow from its number, which the client sends.
+func slowly(t *testing.T, ns *testnet.Namespace, pieces int, pause time.Duration) {
+	t.Helper()
+	var l net.Listener
+	if err := ns.Do(func() (err error) { l, err = net.Listen("tcp", "198.18.1.2:8080"); return err }); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				number := make([]byte, 1)
+				if _, err := io.ReadFull(conn, number); err != nil { // a probe
+					return
+				}
+				for i := range pieces {
+					if _, err := conn.Write(piece(number[0], i)); err != nil {
+						return
+					}
+					time.Sleep(pause)
+				}
+			}()
+		}
+	}()
+}
+
+// piece returns a piece of a download.
+func piece(number byte, i int) []byte {
+	b := make([]byte, 8<<10)
+	_, _ = rand.NewChaCha8([32]byte{number, byte(i), byte(i >> 8)}).Read(b)
+	return b
+}
+
+// download opens a connection to the service, and returns how it goes on.
+func download(ns *testnet.Namespace, number byte, pieces int) (finish func() error, err error) {
+	var conn net.Conn
+	err = ns.Do(func() (err error) {
+		conn, err = net.DialTimeout("tcp", "198.18.0.10:80", 20*time.Second)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if _, err := conn.Write([]byte{number}); err != nil {
+		return nil, err
+	}
+	return func() error {
+		defer conn.Close()
+		_ = conn.SetReadDeadline(time.Now().Add(2 * time.Minute))
+		got, want := sha256.New(), sha256.New()
+		n, err := io.Copy(got, conn)
+		for i := range pieces {
+			want.Write(piece(number, i))
+		}
+		if err == nil && sum(got) != sum(want) {
+			err = errors.New("other bytes than were sent")
+		}
+		if err != nil {
+			err = fmt.Errorf("download %d, after %d bytes: %w", number, n, err)
+		}
+		return err
+	}, nil
+}
+
+func sum(h hash.Hash) string { return string(h.Sum(nil)) }
+
+// TestUpgradesCarryConnectionsOfServices upgrades a gateway of services while downloads pass, to a larger table, to a program that dies as it
+// serves, and to CPUs: all downloads are whole, new connections are served, and what an operator has set stays.
+func TestUpgradesCarryConnectionsOfServices(t *testing.T) {
+	t.Parallel()
+	for _, driver := range []string{"afpacket", "afxdp"} {
+		t.Run(driver, func(t *testing.T) {
+			const downloads, pieces = 50, 200
+			client, middle, server := gatewaySite(t, "mr-cli-up-"+driver)
+			slowly(t, server, pieces, 20*time.Millisecond)
+			dir := t.TempDir()
+			file, socket := filepath.Join(dir, "gw.yaml"), filepath.Join(dir, "gw.sock")
+			config := fmt.Sprintf(gatewayConfig, socket, driver, driver)
+			write := func(more string) {
+				t.Helper()
+				if err := os.WriteFile(file, []byte(config+more), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			write("")
+			s := &upgradeSite{t: t, file: file, socket: socket}
+			cmd := program("gateway", "-c", file)
+			cmd.Stdout, cmd.Stderr = &s.log, &s.log
+			if err := middle.Start(cmd); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				_, _, _ = run("gateway", "stop", "--socket", socket)
+				_ = cmd.Process.Kill()
+				_ = cmd.Wait()
+				if t.Failed() {
+					t.Log(s.log.String())
+				}
+			})
+			s.log.until(t, "msg=gateway")
+			if _, _, problem := tell(socket, exitOK, "weight", "web", "one", "7"); problem != "" {
+				t.Error(problem)
+			}
+			var all sync.WaitGroup
+			failed := make(chan error, 2*downloads)
+			begin := func(first, n int) {
+				t.Helper()
+				for i := range n {
+					var finish func() error
+					var err error
+					sometime(t, "a connection", func() bool { finish, err = download(client, byte(first+i), pieces); return err == nil })
+					all.Go(func() {
+						if err := finish(); err != nil {
+							failed <- err
+						}
+					})
+				}
+			}
+			begin(0, downloads)
+			old := cmd.Process.Pid
+			for i, more := range []string{"\ntable: {size: 200000}\n", "dies", "\ncpus: none\n"} {
+				if more == "dies" {
+					dies := script(t, fmt.Sprintf("#!/bin/sh\n(sleep 0.7; kill -9 $$) >/dev/null 2>&1 &\nexec %s \"$@\"\n", os.Args[0]))
+					_, out, problem := tell(socket, exitFailure, "upgrade", "--binary", dies)
+					if problem != "" || !strings.Contains(out, "this gateway goes on") {
+						t.Error(out, problem)
+					}
+					continue
+				}
+				write(more)
+				res := s.upgrade()
+				if res.Gap <= 0 || res.Connections < downloads || len(res.Lost) > 0 {
+					t.Errorf("upgrade %d: %+v", i, res)
+				}
+				t.Logf("%d connections, %v without a process", res.Connections, time.Duration(res.Gap))
+				sometime(t, "the end of the old process", func() bool { return exited(old) })
+				old = res.PID
+				begin(100+50*i, 5)
+			}
+			all.Wait()
+			close(failed)
+			for err := range failed {
+				t.Error(err)
+			}
+			var st admin.Status
+			_, out, _ := tell(socket, exitOK, "status", "--json")
+			decode(t, out, &st)
+			if b := st.Gateway.Services[0].Backends[0]; b.Weight != 7 || !b.OperatorWeight {
+				t.Errorf("%+v", b)
+			}
+		})
+	}
+}
