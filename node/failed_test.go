@@ -105,3 +105,69 @@ func shout(to string) error {
 	_, err = c.Write([]byte("datagram"))
 	return err
 }
+
+// TestDevicesAreSuspendedForAnotherProcess closes the devices and opens them again; another node has them meanwhile, which ends late.
+func TestDevicesAreSuspendedForAnotherProcess(t *testing.T) {
+	nets := testnet.For(t, "mr-suspended")
+	a, b := nets.Namespace("a"), nets.Namespace("b")
+	if err := errors.Join(nets.Link(a, "eth0", b, "eth0"), a.Up("eth0"), b.Up("eth0", "198.18.0.1/24")); err != nil {
+		t.Fatal(err)
+	}
+	var log testnet.Log
+	open := func(before func() error) *Node {
+		t.Helper()
+		var n *Node
+		err := a.Do(func() (err error) {
+			n, err = Open(Config{
+				Loops: 1, Devices: []Device{{Name: "eth0", Driver: device.AFXDP, All: true}}, BeforeDevices: before,
+				Log: slog.New(slog.NewTextHandler(&log, nil)),
+			})
+			return err
+		})
+		if err == nil {
+			err = n.Add(Service{Name: "a", Handlers: handlers(1, packet.DropRule)})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	run := func(n *Node) (end func()) {
+		done := make(chan error, 1)
+		go func() { done <- n.Run(t.Context()) }()
+		return func() {
+			t.Helper()
+			n.Stop()
+			if err := errors.Join(<-done, n.Close()); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	receives := func(n *Node) {
+		t.Helper()
+		before := n.Stats().Received
+		for end := time.Now().Add(20 * time.Second); n.Stats().Received == before; time.Sleep(5 * time.Millisecond) {
+			if err := b.Do(func() error { return shout("198.18.0.255:9") }); err != nil || time.Now().After(end) {
+				t.Fatal("nothing is received", err)
+			}
+		}
+	}
+	first := open(nil)
+	defer run(first)()
+	receives(first)
+	second := open(first.SuspendDevices)
+	endSecond := run(second)
+	receives(second)
+	before := first.Stats().Received
+	time.Sleep(1500 * time.Millisecond) // longer than updateEvery: devices that are suspended are not opened by themselves
+	receives(second)
+	if n := first.Stats().Received; n != before {
+		t.Errorf("a node whose devices are suspended has received %d packets", n-before)
+	}
+	time.AfterFunc(50*time.Millisecond, endSecond)
+	first.ResumeDevices()
+	receives(first)
+	if strings.Contains(log.String(), "level=ERROR") {
+		t.Error(log.String())
+	}
+}

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"maps"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -27,11 +29,15 @@ contents of that file back first.
 --if-needed only reloads, where that suffices: the program is the same, and no key
 that a reload refuses has changed. The systemd unit reloads in this way.
 
+Devices are closed by the old process and opened by the new one, which takes the
+connections of services: their packets are lost for some 0.2 seconds.
 docs/upgrading.md has the details, and what cannot be handed over.
 
 --json prints one object: schema, pid and version (of the new process), drain (how
-long the old one goes on at most), reloaded (with --if-needed: a reload sufficed),
-and changes (as reload --json, of that reload).`
+long the old one goes on at most), gap (how long the devices had no process),
+connections and lost (of services: how many the new process has, and has not, by the
+reason), reloaded (with --if-needed: a reload sufficed), and changes (as reload
+--json, of that reload).`
 
 func newGatewayUpgrade(c *console) *cobra.Command {
 	var u admin.Upgrade
@@ -75,7 +81,17 @@ func newGatewayUpgrade(c *console) *cobra.Command {
 			printChanges(c, res.Changes.List, len(res.Changes.List)+res.Changes.More)
 			return nil
 		}
-		c.printf("process %d, millrace %s, serves; the old one ends with its connections, after %v at the latest\n", res.PID, res.Version, time.Duration(res.Drain))
+		c.printf("process %d, millrace %s, serves", res.PID, res.Version)
+		if res.Drain > 0 {
+			c.printf("; the old one ends with its connections, after %v at the latest", time.Duration(res.Drain))
+		}
+		c.printf("\n")
+		if res.Gap > 0 {
+			c.printf("the devices had no process for %v; %s connections of services go on\n", time.Duration(res.Gap).Round(time.Millisecond), group(uint64(res.Connections)))
+		}
+		for _, why := range slices.Sorted(maps.Keys(res.Lost)) {
+			c.printf("  %s do not: %s\n", group(uint64(res.Lost[why])), why)
+		}
 		return nil
 	})
 	fl := cmd.Flags()

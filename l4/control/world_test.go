@@ -112,17 +112,25 @@ func newWorld(t testing.TB, src string, more ...string) *world {
 
 func newWorldWith(t testing.TB, c *config.Config, r nexthop.Resolver) *world {
 	t.Helper()
+	return newWorldOf(t, c, r, func(*Options) {})
+}
+
+// newWorldOf is newWorldWith, with other options.
+func newWorldOf(t testing.TB, c *config.Config, r nexthop.Resolver, change func(*Options)) *world {
+	t.Helper()
 	w := &world{
 		t: t, now: clock.Time(time.Hour),
 		commands: make(chan func(), 16),
 		arena:    &packet.Arena{Mem: make([]byte, 256<<frameBits), Shift: frameBits},
 		engine:   gpukern.NewCPU(gpukern.Config{}),
 	}
-	g, err := Open(c, Options{
+	o := Options{
 		Devices:  []datapath.Device{{Name: "gw0", MAC: macGw0, MTU: 1500}, {Name: "gw1", MAC: macGw1, MTU: 1500}},
 		Resolver: r,
 		OnEvent:  func(e Event) { w.events = append(w.events, e) },
-	})
+	}
+	change(&o)
+	g, err := Open(c, o)
 	if err != nil {
 		t.Fatal(err)
 	}
