@@ -44,6 +44,8 @@ dist-arch:
 	@install -m644 $(wildcard examples/certs/*) $(STAGE)/usr/share/doc/millrace/examples/certs
 	@install -m644 $(wildcard examples/modes/*) $(STAGE)/usr/share/doc/millrace/examples/modes
 	@install -m644 $(wildcard examples/www/*) $(STAGE)/usr/share/doc/millrace/examples/www
+	@install -d $(STAGE)/usr/share/doc/millrace/observing
+	@install -m644 deploy/prometheus/*.yaml deploy/grafana/*.json $(STAGE)/usr/share/doc/millrace/observing
 	@find $(STAGE) -type d -exec chmod 755 {} + && find $(STAGE) -type f ! -path '*/bin/*' -exec chmod 644 {} + && chmod 755 $(STAGE)/usr/bin/millrace
 	@find $(STAGE) -exec touch -h -d @$(DIST_EPOCH) {} +
 	@tar -C $(STAGE) --sort=name --format=ustar --mtime=@$(DIST_EPOCH) --owner=0 --group=0 --numeric-owner --transform 's|^\.|millrace-$(DIST_VERSION)|' -cf - . \
