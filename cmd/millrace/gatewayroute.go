@@ -17,18 +17,19 @@ import (
 
 const routeLong = `Say which rule a request matches: the listener, the route, the rule and its pools, and
 which rules of the same host and path come before it, with the first condition of each
-that does not hold. Nothing is sent.
+that does not hold. Nothing is sent. A key that refuses the request is named, as
+sources or maintenance, and so is what may refuse it, as a rate limit.
 
 The configuration is that of the running gateway, or with -c that of a file ("-" is
 standard input). The listener is the one of the URL's scheme and port, or the one of
 --listener. URLs with tls and tcp stand for connections that are passed through.
 
 Exit code 0 where a rule matches, 1 where none does (the gateway answers 404, or
-closes the connection), 2 for a wrong command line, 3 for a wrong configuration file.
+closes the connection) or the request is refused, 2 for a wrong command line, 3 for a wrong configuration file.
 
 --json prints one object: schema, listener, host, path, tried (list of rule, missing),
-route, rule, match, pools (list of name, percent), status, rules, other_host,
-listeners.`
+route, rule, match, pools (list of name, percent), status, refused (status, by),
+limits, rules, other_host, listeners.`
 
 func newGatewayRoute(c *console) *cobra.Command {
 	var q l7control.Query
@@ -58,7 +59,7 @@ func newGatewayRoute(c *console) *cobra.Command {
 		} else {
 			showRoute(c, e)
 		}
-		if e.Route == "" {
+		if e.Route == "" || e.Refused != nil {
 			return errors.Join(err, errShown)
 		}
 		return err
@@ -123,6 +124,7 @@ func showRoute(c *console, e *l7control.Explanation) {
 	for _, t := range e.Tried {
 		c.line("not", "%s: %s", t.Rule, c.paint(yellow, t.Missing))
 	}
+	defer showRefusal(c, e)
 	if e.Route == "" {
 		why := "no rule matches"
 		switch {
@@ -149,5 +151,19 @@ func showRoute(c *console, e *l7control.Explanation) {
 	}
 	for _, p := range e.Pools {
 		c.line("pool", "%s, %.4g %%", p.Name, p.Percent)
+	}
+}
+
+// showRefusal prints what refuses a request, and what may.
+func showRefusal(c *console, e *l7control.Explanation) {
+	switch r := e.Refused; {
+	case r == nil:
+	case r.Status == 0:
+		c.line("refused", "%s", c.paint(red, "the connection ends, by "+r.By))
+	default:
+		c.line("refused", "%s", c.paint(red, fmt.Sprintf("%d, by %s", r.Status, r.By)))
+	}
+	for _, l := range e.Limits {
+		c.line("limit", "%s", l)
 	}
 }

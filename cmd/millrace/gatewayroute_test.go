@@ -29,6 +29,7 @@ routes:
   - {name: api, matches: [{path: {value: /api}, method: POST}], backend_refs: [{name: p, weight: 3}, {name: q}]}
   - {matches: [{path: {value: /api}, clients: 192.0.2.0/24}], filters: [{type: FixedResponse, status_code: 403}]}
   - {name: all, backend_refs: [{name: p}]}
+- {name: inside, hostnames: [inside.example], sources: {deny: [192.0.2.0/24]}, concurrency: {requests: 9}, rules: [{backend_refs: [{name: p}]}]}
 pools:
 - {name: p, backends: [{name: a, address: "%s"}]}
 - {name: q, backends: [{address: "127.0.0.1:9"}]}
@@ -52,7 +53,9 @@ func TestRouteSaysWhichRuleMatches(t *testing.T) {
 		{"http://shop.example/api", exitOK, "not        shop/api: method\n"},
 		{"http://shop.example/api/x?y --client 192.0.2.7", exitOK, "answer     403\n"},
 		{"http://shop.example/x", exitOK, "rule       shop/all\npool       p, 100 %\n"},
-		{"http://other.example/", exitFailure, "none of its 3 rules is for the host"},
+		{"http://other.example/", exitFailure, "none of its 4 rules is for the host"},
+		{"http://inside.example/ --client 192.0.2.7", exitFailure, "refused    403, by sources of route inside\nlimit      concurrency of route inside\n"},
+		{"http://inside.example/ --client 192.0.3.7", exitOK, "pool       p, 100 %\nlimit      concurrency of route inside\n"},
 		{"http://shop.example/ --client x", exitUsage, "say an address"},
 		{"http://shop.example/ --header x", exitUsage, "a colon"},
 		{"https://shop.example/", exitUsage, "no listener has protocol HTTPS"},

@@ -41,6 +41,8 @@ type Explanation struct {
 	Match     int         `json:"match,omitempty"` // of the rule's matches, from 1; 0 where it has none
 	Pools     []PoolShare `json:"pools,omitempty"`
 	Status    int         `json:"status,omitempty"`    // of a filter that answers
+	Refused   *Refusal    `json:"refused,omitempty"`   // before a rule answers
+	Limits    []string    `json:"limits,omitempty"`    // that refuse some requests, which the query does not decide
 	Rules     int         `json:"rules"`               // of the listener
 	OtherHost bool        `json:"other_host"`          // no rule is for the host
 	Others    []string    `json:"listeners,omitempty"` // that do not fit the scheme and the port
@@ -105,8 +107,10 @@ func Explain(cfg *config.Config, q Query) (*Explanation, error) {
 		}
 		r.Query = u.RawQuery
 	}
-	e.Path = r.Path
-	return e, e.find(cfg, l, &r, u.EscapedPath())
+	e.Path, q.Method = r.Path, r.Method
+	by := refusing{e, cfg, &q}
+	by.listener(l, u)
+	return e, e.find(by, l, &r, u.EscapedPath())
 }
 
 // listenerOf returns the listener that a URL leads to, and the names of those that it does not.
@@ -147,7 +151,8 @@ func listens(l *config.Listener, host netip.Addr, port string) bool {
 }
 
 // find fills in which rule a request matches. raw is its path as the client sends it.
-func (e *Explanation) find(cfg *config.Config, l *config.Listener, r *route.Request, raw string) error {
+func (e *Explanation) find(by refusing, l *config.Listener, r *route.Request, raw string) error {
+	cfg := by.cfg
 	var rules []route.Rule
 	var refs []config.RuleRef
 	var streams []*config.StreamRoute
@@ -175,6 +180,7 @@ func (e *Explanation) find(cfg *config.Config, l *config.Listener, r *route.Requ
 			return nil
 		}
 		e.matched(&refs[s.Number])
+		by.route(refs[s.Number].Route)
 		return nil
 	}
 	e.OtherHost = !anyHost(rules, r.Host)

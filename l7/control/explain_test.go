@@ -3,6 +3,7 @@ package control
 import (
 	"errors"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -115,6 +116,84 @@ func TestExplainSaysWhichRuleMatchesAndWhyOthersDoNot(t *testing.T) {
 	} {
 		if _, err := Explain(cfg, c.query); !errors.Is(err, ErrQuery) || !strings.Contains(err.Error(), c.part) {
 			t.Errorf("%+v: %v", c.query, err)
+		}
+	}
+}
+
+const explainedGuards = `
+listeners:
+- name: web
+  address: "198.18.0.1:80"
+  protocol: HTTP
+  limits: {target_bytes: 256, header_fields: 8, body_bytes: 9}
+  sources: {deny: [192.0.2.0/24], allow: [192.0.2.128/25]}
+  rate_limits: [all]
+- {name: db, address: "198.18.0.1:5432", protocol: TCP, sources: {default: deny, allow: [192.0.2.0/24]}}
+- {name: filed, address: "198.18.0.1:81", protocol: HTTP, sources: {deny: [bad.prefixes]}}
+rate_limits: [{name: all, requests: 5}, {name: login, requests: 1}]
+routes:
+- {name: closed, listeners: [web], hostnames: [closed.example], maintenance: {allow: [198.18.9.0/24]}, rules: [{backend_refs: [{name: p}]}]}
+- name: inside
+  listeners: [web]
+  hostnames: [inside.example]
+  sources: {default: deny, allow: [198.18.9.0/24]}
+  rate_limits: [login]
+  concurrency: {requests: 1}
+  limits: {body_bytes: 5}
+  auth: {basic: {file: users}}
+  rules: [{backend_refs: [{name: p}]}]
+- {name: all, rules: [{backend_refs: [{name: p}]}]}
+tcp_routes: [{name: db, backend_refs: [{name: t}]}]
+pools:
+- {name: p, backends: [{address: "198.18.1.1:80"}]}
+- {name: t, protocol: TCP, backends: [{address: "198.18.1.3:80"}]}
+inspection: {policies: [{name: edge, mode: prevent, listeners: [web], rules: [r.rules]}]}
+`
+
+// What refuses a request is named with its key, and so is what may.
+func TestExplainNamesWhatRefuses(t *testing.T) {
+	cfg, err := config.Parse("f", []byte(explainedGuards))
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := []string{"rate limit all of listener web", "inspection policy edge of listener web", "limits.body_bytes of listener web"}
+	from := netip.MustParseAddr
+	many := slices.Repeat([]Field{{"a", ""}}, 8)
+	for _, c := range []struct {
+		query Query
+		want  *Refusal
+		may   []string
+	}{
+		{Query{URL: "http://x.example/", Client: from("198.18.9.1")}, nil, of},
+		{Query{URL: "http://x.example/", Client: from("192.0.2.1")}, &Refusal{403, "sources of listener web"}, of},
+		{Query{URL: "http://x.example/", Client: from("::ffff:192.0.2.1")}, &Refusal{403, "sources of listener web"}, of},
+		{Query{URL: "http://x.example/", Client: from("192.0.2.129")}, nil, of},
+		{Query{URL: "http://x.example/"}, nil, append([]string{"sources of listener web"}, of...)},
+		{Query{URL: "http://x.example/" + strings.Repeat("a", 256), Client: from("198.18.9.1")}, &Refusal{414, "limits.target_bytes of listener web"}, of},
+		{Query{URL: "http://x.example/" + strings.Repeat("a", 255), Client: from("198.18.9.1"), Headers: many[:7]}, nil, of},
+		{Query{URL: "http://x.example/", Client: from("198.18.9.1"), Headers: many}, &Refusal{431, "limits.header_fields of listener web"}, of},
+		{Query{URL: "http://x.example/", Method: "CONNECT", Client: from("192.0.2.1")}, &Refusal{405, "the method CONNECT, which is for WebSockets alone, of listener web"}, of},
+		{Query{URL: "http://closed.example/", Client: from("198.18.8.1")}, &Refusal{503, "maintenance of route closed"}, of},
+		{Query{URL: "http://closed.example/", Client: from("198.18.9.1")}, nil, of},
+		{
+			Query{URL: "http://inside.example/", Client: from("198.18.9.1")}, nil,
+			append(of[:3:3], "limits.body_bytes of route inside", "rate limit login of route inside", "auth.basic of route inside", "concurrency of route inside"),
+		},
+		{
+			Query{URL: "http://inside.example/", Client: from("198.18.8.1")}, &Refusal{403, "sources of route inside"},
+			append(of[:3:3], "limits.body_bytes of route inside", "rate limit login of route inside", "auth.basic of route inside", "concurrency of route inside"),
+		},
+		{Query{URL: "tcp://198.18.0.1:5432", Client: from("198.18.9.1")}, &Refusal{0, "sources of listener db"}, nil},
+		{Query{URL: "tcp://198.18.0.1:5432", Client: from("192.0.2.1")}, nil, nil},
+		{Query{URL: "http://x.example:81/", Client: from("198.18.9.1")}, nil, []string{"sources of listener filed"}},
+	} {
+		got, err := Explain(cfg, c.query)
+		if err != nil {
+			t.Errorf("%+v: %v", c.query, err)
+			continue
+		}
+		if diff := cmp.Diff(c.want, got.Refused) + cmp.Diff(c.may, got.Limits); diff != "" || got.Route == "" {
+			t.Errorf("%+v: route %q: %s", c.query, got.Route, diff)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net/netip"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -147,7 +148,23 @@ func (l *local) refuse(err error) {
 	}
 	x := l.x
 	l.x, x.local, l.state = nil, nil, localOver
-	x.respond(refusals[status])
+	r := refusals[status]
+	if page := (guarding{x}).page(status); page != nil {
+		r = r.with(page)
+	}
+	x.respond(r)
+}
+
+// with returns a response with the content of a page.
+func (r *Response) with(p *Page) *Response {
+	out := *r
+	out.Body, out.Fields.Add = p.Body, slices.Clone(r.Fields.Add)
+	for i := range out.Fields.Add {
+		if f := &out.Fields.Add[i]; f.Name == "content-type" {
+			f.Value = p.Type
+		}
+	}
+	return &out
 }
 
 // begin sends the header of the answer.
