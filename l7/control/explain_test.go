@@ -126,7 +126,7 @@ listeners:
   address: "198.18.0.1:80"
   protocol: HTTP
   limits: {target_bytes: 256, header_fields: 8, body_bytes: 9}
-  sources: {deny: [192.0.2.0/24], allow: [192.0.2.128/25]}
+  sources: {deny: [192.0.2.0/24, 192.0.2.200/32], allow: [192.0.2.128/25]}
   rate_limits: [all]
 - {name: db, address: "198.18.0.1:5432", protocol: TCP, sources: {default: deny, allow: [192.0.2.0/24]}}
 - {name: filed, address: "198.18.0.1:81", protocol: HTTP, sources: {deny: [bad.prefixes]}}
@@ -168,6 +168,7 @@ func TestExplainNamesWhatRefuses(t *testing.T) {
 		{Query{URL: "http://x.example/", Client: from("192.0.2.1")}, &Refusal{403, "sources of listener web"}, of},
 		{Query{URL: "http://x.example/", Client: from("::ffff:192.0.2.1")}, &Refusal{403, "sources of listener web"}, of},
 		{Query{URL: "http://x.example/", Client: from("192.0.2.129")}, nil, of},
+		{Query{URL: "http://x.example/", Client: from("192.0.2.200")}, &Refusal{403, "sources of listener web"}, of},
 		{Query{URL: "http://x.example/"}, nil, append([]string{"sources of listener web"}, of...)},
 		{Query{URL: "http://x.example/" + strings.Repeat("a", 256), Client: from("198.18.9.1")}, &Refusal{414, "limits.target_bytes of listener web"}, of},
 		{Query{URL: "http://x.example/" + strings.Repeat("a", 255), Client: from("198.18.9.1"), Headers: many[:7]}, nil, of},
