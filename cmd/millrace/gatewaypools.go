@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -76,8 +78,61 @@ func refused(c *console, by map[string]uint64) string {
 	return ", " + c.paint(yellow, "refused "+tally(by))
 }
 
-// showPools prints pools with their backends: at most maxServices, unless all are asked for.
+// Of more backends than manyBackends the status for people has sums of the first pools, and the first backends that are down: a
+// screen. Those with more backends that are down come first, then those with more requests in progress.
+const (
+	manyBackends = 100
+	summedPools  = 20
+	shownDown    = 10
+)
+
+// showManyPools prints pools in a screen.
+func showManyPools(c *console, pools []l7control.PoolStatus) {
+	type sum struct{ backends, down, requests int }
+	sums := map[string]sum{}
+	var all sum
+	for i := range pools {
+		s := sum{backends: len(pools[i].Backends)}
+		for k := range pools[i].Backends {
+			b := &pools[i].Backends[k]
+			if s.requests += b.Requests; !b.Healthy || b.Ejected {
+				s.down++
+			}
+		}
+		sums[pools[i].Name] = s
+		all.backends, all.down = all.backends+s.backends, all.down+s.down
+	}
+	slices.SortStableFunc(pools, func(a, b l7control.PoolStatus) int {
+		x, y := sums[a.Name], sums[b.Name]
+		return cmp.Or(cmp.Compare(y.down, x.down), cmp.Compare(y.requests, x.requests))
+	})
+	first := pools[:min(len(pools), summedPools)]
+	c.printf("\n%s backends in %s pools, %s of them down (--all, or name pools)\n\n", group(uint64(all.backends)), group(uint64(len(pools))), group(uint64(all.down)))
+	showPoolSummary(c, first)
+	if more := len(pools) - len(first); more > 0 {
+		c.printf("%s more pools\n", group(uint64(more)))
+	}
+	left := shownDown
+	for i := range pools {
+		for k := range pools[i].Backends {
+			if b := &pools[i].Backends[k]; (!b.Healthy || b.Ejected) && left > 0 {
+				left--
+				c.printf("  %s\n", c.paint(red, fmt.Sprintf("%s/%s is down: %s", pools[i].Name, b.Name, b.Cause)))
+			}
+		}
+	}
+}
+
+// showPools prints pools with their backends, or without those in a screen where there are many, unless all are asked for.
 func showPools(c *console, pools []l7control.PoolStatus, all bool) {
+	n := 0
+	for i := range pools {
+		n += len(pools[i].Backends)
+	}
+	if n > manyBackends && !all {
+		showManyPools(c, pools)
+		return
+	}
 	shown := len(pools)
 	if !all {
 		shown = min(shown, maxServices)

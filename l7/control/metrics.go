@@ -3,6 +3,7 @@ package control
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/millrace/millrace/l7/pool"
@@ -80,13 +81,23 @@ func (s *Set) WriteMetrics(w *metrics.Writer) {
 	s.writeRoutes(w, routes)
 	guards.write(w)
 	s.Caches().write(w)
+	writePools(s, w, order)
+}
+
+func writePools(s *Set, w *metrics.Writer, order []*pooled) {
+	var pools []*pooled
+	var states []pool.Status
+	now := stack.Now()
 	for i, p := range order {
 		if wanted(&w.Selection, i, p.cfg.Name) {
-			st := p.Status(stack.Now())
-			writePool(w, &st)
-			writeAffinity(w, st.Name, p.affinity)
-			writeNames(w, st.Name, namesOfPool(s.names, &p.cfg))
+			pools, states = append(pools, p), append(states, p.Status(now))
 		}
+	}
+	most := listedOf(&w.Selection, states)
+	for i, p := range pools {
+		writePool(w, &states[i], most)
+		writeAffinity(w, states[i].Name, p.affinity)
+		writeNames(w, states[i].Name, namesOfPool(s.names, &p.cfg))
 	}
 }
 
@@ -185,15 +196,54 @@ func writeAffinity(w *metrics.Writer, name string, a *pool.Affinity) {
 	w.Counter("millrace_pool_affinity_evicted_keys_total", "Keys in use that made room for others.", s.Evicted, in)
 }
 
-func writePool(w *metrics.Writer, st *pool.Status) {
+// listedBackends is the number of backends that a scrape lists unless it requests more, of all listed pools together. Of pools with
+// more those that are down come first, then those that the configuration has first.
+const listedBackends = 400
+
+// listedOf returns how many backends of each pool a scrape lists.
+func listedOf(sel *metrics.Selection, pools []pool.Status) int {
+	if sel.All || sel.Names != nil {
+		return math.MaxInt
+	}
+	for share := math.MaxInt; ; share /= 2 {
+		all := 0
+		for i := range pools {
+			all += min(len(pools[i].Backends), share)
+		}
+		if all <= listedBackends || share <= 1 {
+			return max(share, 1)
+		}
+		share = min(share, 2*listedBackends)
+	}
+}
+
+// writePool writes what a pool counts, with at most so many of its backends.
+func writePool(w *metrics.Writer, st *pool.Status, most int) {
 	in := metrics.Label{Name: "pool", Value: st.Name}
 	w.Gauge("millrace_pool_panic", "1 while too few backends are up and health is ignored.", truth(st.Panic), in)
 	w.Counter("millrace_pool_retries_total", "Retries that the budget allowed.", st.Retries, in)
 	w.Counter("millrace_pool_retries_denied_total", "Retries that the budget denied.", st.RetriesDenied, in)
+	up := 0
+	for i := range st.Backends {
+		if isUp(&st.Backends[i]) {
+			up++
+		}
+	}
+	for _, s := range [...]struct {
+		state string
+		n     int
+	}{{"up", up}, {"down", len(st.Backends) - up}} {
+		w.Gauge("millrace_pool_backends", "Backends of a pool, those that are not listed too.", float64(s.n), in, metrics.Label{Name: "state", Value: s.state})
+	}
+	w.Gauge("millrace_pool_unlisted_backends", "Backends of a pool that this scrape does not list.", float64(max(len(st.Backends)-most, 0)), in)
+	if len(st.Backends) > most {
+		slices.SortStableFunc(st.Backends, func(a, b pool.BackendStatus) int { return cmp.Compare(truth(isUp(&a)), truth(isUp(&b))) })
+		st.Backends = st.Backends[:most]
+	}
 	for i := range st.Backends {
 		b := &st.Backends[i]
 		of := metrics.Label{Name: "backend", Value: b.Backend.Name()}
-		w.Gauge("millrace_pool_backend_up", "1 while a backend is healthy and not ejected.", truth(b.Healthy && b.Ejected == 0), in, of)
+		w.Gauge("millrace_pool_backend_up", "1 while a backend is healthy and not ejected.", truth(isUp(b)), in, of)
 		w.Gauge("millrace_pool_backend_ejected", "1 while a backend is ejected because of its responses.", truth(b.Ejected > 0), in, of)
 		w.Gauge("millrace_pool_backend_weight", "Weight of a backend, as it counts now.", float64(b.Weight), in, of)
 		w.Gauge("millrace_pool_backend_requests", "Requests in progress.", float64(b.Requests), in, of)
@@ -219,6 +269,8 @@ func writePool(w *metrics.Writer, st *pool.Status) {
 		w.Gauge("millrace_pool_backend_latency_seconds", "Time to the header of a response, smoothed.", b.Latency.Seconds(), in, of)
 	}
 }
+
+func isUp(b *pool.BackendStatus) bool { return b.Healthy && b.Ejected == 0 }
 
 func truth(b bool) float64 {
 	if b {

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/cmd/prom"
+	"github.com/millrace/millrace/gateway/daemon"
+)
+
+// cpuOf returns the processor time that f takes in this process, in milliseconds: what else the machine does counts little.
+func cpuOf(f func()) float64 {
+	used := func() float64 {
+		var u unix.Rusage
+		_ = unix.Getrusage(unix.RUSAGE_SELF, &u)
+		return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e6
+	}
+	before := used()
+	f()
+	return used() - before
+}
+
+// manyPools is a configuration with pools of backends, each with some.
+func manyPools(pools, backends int, metrics, socket, listen, page string) string {
+	var s strings.Builder
+	fmt.Fprintf(&s, "admin: {socket: %s, listen: %q}\nmetrics: {listen: %q}\nlisteners: [{name: l, address: %q, protocol: HTTP}]\nroutes:\n", socket, page, metrics, listen)
+	for i := range pools {
+		fmt.Fprintf(&s, "- {name: r%d, rules: [{matches: [{path: {value: /%[1]d}}], backend_refs: [{name: p%[1]d}]}]}\n", i)
+	}
+	s.WriteString("pools:\n")
+	for i := range pools {
+		fmt.Fprintf(&s, "- name: p%d\n  backends:\n", i)
+		for k := range backends {
+			fmt.Fprintf(&s, "  - {name: b%d, address: '127.0.%d.%d:1'}\n", k, k>>8, k&255)
+		}
+	}
+	return s.String()
+}
+
+// A scrape, the status as text and the dashboard of a gateway with 10 000 backends stay small, whichever way they are divided over
+// pools.
+func TestAScrapeOfManyBackendsIsSmall(t *testing.T) {
+	for _, c := range []struct{ pools, backends int }{{3, 3334}, {100, 100}, {1000, 10}} {
+		t.Run(fmt.Sprintf("%d pools", c.pools), func(t *testing.T) {
+			dir := t.TempDir()
+			var ports []string
+			for range 3 {
+				l, err := net.Listen("tcp", "127.0.0.1:0")
+				if err != nil {
+					t.Fatal(err)
+				}
+				ports = append(ports, l.Addr().String())
+				l.Close()
+			}
+			file, socket := filepath.Join(dir, "gw.yaml"), filepath.Join(dir, "gw.sock")
+			if err := os.WriteFile(file, []byte(manyPools(c.pools, c.backends, ports[0], socket, ports[1], ports[2])), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			d, err := daemon.Open(file, daemon.Options{Log: slog.New(slog.DiscardHandler), Metrics: prom.Handler, Admin: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, stop := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- d.Run(ctx) }()
+			defer func() {
+				stop()
+				if err := <-ended; err != nil {
+					t.Error(err)
+				}
+				_ = d.Close()
+			}()
+			scrape := func(url string) (text []byte) {
+				resp, err := http.Get("http://" + url)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer resp.Body.Close()
+				if text, err = io.ReadAll(resp.Body); err != nil || resp.StatusCode != http.StatusOK {
+					t.Fatalf("%d, %v", resp.StatusCode, err)
+				}
+				return text
+			}
+			var text []byte
+			took := cpuOf(func() { text = scrape(ports[0] + "/metrics") })
+			t.Logf("a scrape: %d bytes, %.0f ms of processor time", len(text), took)
+			if len(text) > 1_000_000 || !bytes.Contains(text, []byte("millrace_pool_backend_up{")) {
+				t.Errorf("a scrape has %d bytes", len(text))
+			}
+			var code int
+			var out, errs string
+			took = cpuOf(func() { code, out, errs = run("gateway", "status", "--socket", socket) })
+			lines := strings.Count(out, "\n")
+			t.Logf("status: %d lines, %d bytes, %.0f ms of processor time", lines, len(out), took)
+			if code != exitOK || lines > 50 || len(out) > 5_000 {
+				t.Errorf("status: code %d, %d lines, %d bytes, %s", code, lines, len(out), errs)
+			}
+			took = cpuOf(func() { code, out, errs = run("gateway", "status", "--socket", socket, "--json") })
+			t.Logf("status --json: %d bytes, %.0f ms of processor time", len(out), took)
+			took = cpuOf(func() { text = scrape(ports[2] + "/data.json") })
+			t.Logf("the dashboard: %d bytes, %.0f ms of processor time", len(text), took)
+			if len(text) > 200_000 {
+				t.Errorf("the dashboard's data has %d bytes", len(text))
+			}
+			all := scrape(ports[0] + "/metrics?all=1")
+			if n := bytes.Count(all, []byte("millrace_pool_backend_up{")); n != c.pools*c.backends {
+				t.Errorf("all=1 lists %d backends", n)
+			}
+		})
+	}
+}
