@@ -22,9 +22,15 @@ const (
 // connect takes a connection through the handshake and returns the SYN as the backend got it.
 func (w *world) connect(src string) []byte {
 	w.t.Helper()
-	out := w.expect(0, client(src, web, "S").bytes(), 1)
+	return w.connectTo(src, web)
+}
+
+// connectTo is connect to another service address.
+func (w *world) connectTo(src, dst string) []byte {
+	w.t.Helper()
+	out := w.expect(0, client(src, dst, "S").bytes(), 1)
 	w.expect(1, answer(out, "SA").bytes(), 0)
-	w.expect(0, client(src, web, "A").bytes(), 1)
+	w.expect(0, client(src, dst, "A").bytes(), 1)
 	return out
 }
 

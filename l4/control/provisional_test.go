@@ -15,15 +15,20 @@ import (
 	"github.com/millrace/millrace/packet"
 )
 
+// tcpFlows are a client and the service over both families.
+var tcpFlows = [][2]string{{host, web}, {"[2001:db8::9]:40000", "[2001:db8:1::1]:80"}}
+
 var macForger = [6]byte{2, 6, 6, 6, 6, 6}
 
-// routedWorld is a gateway of a pair that knows the way to the clients of 198.18.0.9, by port 0 and macClient.
+// routedWorld is a gateway of a pair that knows the way to the clients of 198.18.0.9 and 2001:db8::9, by port 0 and macClient.
 func routedWorld(t *testing.T, src string, index int) *world {
 	t.Helper()
 	c := parse(t, src)
 	c.Sync = &config.Sync{Listen: netip.MustParseAddrPort("127.0.0.1:0"), Peer: netip.MustParseAddrPort("127.0.0.2:1"), Key: make([]byte, 32), Index: index}
 	hops := hopsOf(c)
-	hops[netip.MustParseAddr("198.18.0.9")] = nexthop.Hop{MAC: macClient, Dev: 0, State: nexthop.Ready}
+	for _, a := range []string{"198.18.0.9", "2001:db8::9"} {
+		hops[netip.MustParseAddr(a)] = nexthop.Hop{MAC: macClient, Dev: 0, State: nexthop.Ready}
+	}
 	w := newWorldWith(t, c, hops)
 	w.g.synced.now, w.g.synced.on = func() clock.Time { return w.now }, func(_ int, f func()) bool { f(); return true }
 	ctx, stop := context.WithCancel(context.Background())
@@ -88,10 +93,11 @@ func (s seg) at(sent, acknowledged uint32) seg {
 // in a download, whose first segments are the backend's, replies find the client, and the connection is followed to its end.
 func TestForgedSegmentsDoNotHarmAStandby(t *testing.T) {
 	for _, keys := range []string{"", "source: client"} {
-		for _, version := range []int{1, 2} {
-			t.Run(fmt.Sprintf("%s version %d", keys, version), func(t *testing.T) {
+		for i := range 4 {
+			version, host, web := 1+i%2, tcpFlows[i/2][0], tcpFlows[i/2][1]
+			t.Run(fmt.Sprintf("%s version %d of %s", keys, version, host), func(t *testing.T) {
 				a, b := syncedWorld(t, keys, 0), routedWorld(t, fill(keys), 1)
-				to := flowOf(a.connect(host))
+				to := flowOf(a.connectTo(host, web))
 				a.recordsTo(b, version)
 				b.forge(host, web, 20, uint64(version))
 				if st := b.g.Status(); st.Active != 1 || st.Closing != 0 || st.HalfOpen != 0 {
@@ -171,7 +177,13 @@ func TestASegmentInTheWindowsOfARecordIsEnough(t *testing.T) {
 // After a restart forged segments come first. They pick the connection up, and neither lead replies elsewhere nor keep its
 // own segments from being followed.
 func TestForgedSegmentsDoNotTakeAPickedUpConnection(t *testing.T) {
-	w := pickUpWorld(t, fill("source: client"))
+	for _, f := range tcpFlows {
+		t.Run(f[0], func(t *testing.T) { forgedPickUp(t, f[0], f[1]) })
+	}
+}
+
+func forgedPickUp(t *testing.T, host, web string) {
+	w := routedWorld(t, fill("source: client"), 0)
 	first := client(host, web, "A")
 	first.from, first.seq, first.ack = macForger, 0x12345678, 0x9abcdef0
 	backend := flowOf(w.expect(0, first.bytes(), 1)).dst.String()
@@ -244,26 +256,46 @@ func TestADirectConnectionIsConfirmedByGoingOn(t *testing.T) {
 	if n := w.g.Status().HalfOpen; n != 0 {
 		t.Errorf("%d half-open after data later", n)
 	}
+}
 
-	for _, version := range []int{1, 2} {
-		a, b := syncedWorldOf(t, directConfig, 0), syncedWorldOf(t, directConfig, 1)
-		a.expect(0, client(host, web, "S").bytes(), 1)
-		a.expect(0, client(host, web, "A").bytes(), 1)
-		if n := a.recordsTo(b, version); n != 1 {
-			t.Fatalf("%d records", n)
-		}
-		b.forge(host, web, 10, 10)
-		if st := b.g.Status(); st.Active != 1 || st.Closing != 0 {
-			t.Errorf("version %d: %d active, %d closing after forged segments", version, st.Active, st.Closing)
-		}
-		for i := range uint32(3) {
-			b.expect(0, client(host, web, "A").at(24*i, i).bytes(), 1)
-		}
-		b.expect(0, client(host, web, "R").at(72, 0).bytes(), 1)
-		if st := b.g.Status(); st.Closing != 1 {
-			t.Errorf("version %d: the client's own reset does not end it", version)
+// Forged segments do not end connections of the peer in any direct mode, over both families, nor count as their clients' own.
+func TestForgedSegmentsDoNotHarmADirectStandby(t *testing.T) {
+	configs := map[string]string{"l2 " + backend4: fmt.Sprintf(tunnelConfig, "l2", backend4), "l2 " + backend6: fmt.Sprintf(tunnelConfig, "l2", backend6)}
+	for _, c := range tunnels {
+		configs[c.mode+" "+c.backend] = fmt.Sprintf(tunnelConfig, c.mode, c.backend)
+	}
+	for name, config := range configs {
+		for i := range 4 {
+			version, f := 1+i%2, tcpFlows[i/2]
+			if name == "l2 "+backend4 && i/2 == 1 || name == "l2 "+backend6 && i/2 == 0 {
+				continue // link addresses lead to backends of the client's family
+			}
+			t.Run(fmt.Sprint(name, " version ", version, " of ", f[0]), func(t *testing.T) {
+				forgedDirect(t, config, version, f[0], f[1])
+			})
 		}
 	}
+}
+
+func forgedDirect(t *testing.T, config string, version int, host, web string) {
+	a, b := syncedWorldOf(t, config, 0), syncedWorldOf(t, config, 1)
+	a.expect(0, client(host, web, "S").bytes(), 1)
+	a.expect(0, client(host, web, "A").bytes(), 1)
+	if n := a.recordsTo(b, version); n != 1 {
+		t.Fatalf("%d records", n)
+	}
+	b.forge(host, web, 10, 10)
+	if st := b.g.Status(); st.Active != 1 || st.Closing != 0 {
+		t.Errorf("%d active, %d closing after forged segments", st.Active, st.Closing)
+	}
+	for i := range uint32(3) {
+		b.expect(0, client(host, web, "A").at(24*i, i).bytes(), 1)
+	}
+	b.expect(0, client(host, web, "R").at(72, 0).bytes(), 1)
+	if st := b.g.Status(); st.Closing != 1 {
+		t.Error("the client's own reset does not end it")
+	}
+	b.audit()
 }
 
 // A connection that goes to the other gateway and comes back is followed at both: records move the numbers on.

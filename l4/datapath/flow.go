@@ -130,7 +130,10 @@ func (h tracker) updateFromClient(n int, v *view) (tracked bool) {
 	}
 	c := &h.table.conns[n]
 	if c.state == stateUDP {
-		c.seenHere()
+		if c.origin == originPeer && !h.syncSide().believes(c, v) {
+			c.deadline = h.now + h.snap.timeout(c)
+			return true
+		}
 	} else if !h.follow(n, v, sideClient) {
 		return false
 	}
@@ -160,9 +163,7 @@ func (h tracker) updateFromBackend(n int, v *view) (tracked bool) {
 		return false
 	}
 	c := &h.table.conns[n]
-	if c.state == stateUDP {
-		c.seenHere()
-	} else if !h.follow(n, v, sideBackend) {
+	if c.state != stateUDP && !h.follow(n, v, sideBackend) {
 		return false
 	}
 	if c.flags&connAnswered == 0 {

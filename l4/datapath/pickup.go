@@ -210,9 +210,35 @@ const (
 	syncSlack = 1 << 27
 )
 
-// provisional reports whether no segment of the connection has been verified.
-func (c *Conn) provisional() bool {
-	return c.state == stateMidFlow || c.origin == originPeer && c.state != stateUDP
+// provisional reports whether no packet of the connection has been verified.
+func (c *Conn) provisional() bool { return c.state == stateMidFlow || c.origin == originPeer }
+
+// believes reports whether a datagram of the client may change flow c, which is known by a record only, and is the gateway's
+// own from then on. A datagram has no numbers to check. So it must come from where the kernel's route leads to the
+// client: a stranger elsewhere neither leads replies to itself nor keeps records of the peer from counting. Others are
+// forwarded, and prolong the flow, for a client's own packets may come by another router; replies take the route then.
+// They go where the datagram came from while the route is not known.
+func (h syncSide) believes(c *Conn, v *view) bool {
+	mac, vlan := [6]byte(wire.Ethernet(v.p).Src()), v.vlan()
+	hop := h.resolveClient(c.client)
+	switch {
+	case hop.State == HopReady && (hop.MAC != mac || hop.Dev != v.d.Port || hop.VLAN != vlan):
+		c.mac, c.vlan, c.dev = hop.MAC, hop.VLAN, hop.Dev
+		return false
+	case hop.State == HopUnresolved:
+		c.mac, c.vlan, c.dev = mac, vlan, v.d.Port
+		return false
+	}
+	c.seenHere()
+	return true
+}
+
+// followRoute has the replies of flow c, which is known by a record only, take the kernel's route to the client where that is
+// known.
+func (h syncSide) followRoute(c *Conn) {
+	if hop := h.resolveClient(c.client); hop.State == HopReady {
+		c.mac, c.vlan, c.dev = hop.MAC, hop.VLAN, hop.Dev
+	}
 }
 
 // seenHere notes that a packet of the connection has been believed here.
@@ -364,8 +390,13 @@ func (h syncSide) verifyDirect(n int, seg *segment, known bool) bool {
 	return true
 }
 
-// doubtClient forgets where the client's packets came from, if a segment of the backend contradicts the last of them.
+// doubtClient forgets where the client's packets came from, if a segment of the backend contradicts the last of them. Of
+// datagrams none does.
 func (h syncSide) doubtClient(n int, v *view) {
+	if c := &h.table.conns[n]; c.state == stateUDP {
+		h.followRoute(c)
+		return
+	}
 	client := &h.table.seen[n][sideClient]
 	if v.part != whole || v.d.Proto != wire.ProtoTCP || client.state == candidateNone || v.flags&(wire.FlagACK|wire.FlagRST) != wire.FlagACK {
 		return

@@ -228,9 +228,9 @@ func (t *table) add(c *Conn, h hashes) int {
 	t.conns[n] = *c
 	if c.state != stateUDP {
 		t.sequences[n] = sequences{}
-	}
-	if c.provisional() {
-		t.seen[n] = candidates{}
+		if c.provisional() {
+			t.seen[n] = candidates{}
+		}
 	}
 	t.live++
 	t.link(h[0], uint64(n+1)<<1)
