@@ -433,3 +433,27 @@ func TestUnknownCongestionLikeLinux(t *testing.T) {
 	defer l.Close()
 	checkOpError(t, l.(*Listener).SetOptions(unknown), "set", want)
 }
+
+// TestMinTTLOfTheNetwork: what has passed more routers than a listener permits does not reach it (RFC 5082), over the network's path too.
+func TestMinTTLOfTheNetwork(t *testing.T) {
+	x := newTestbed(t, testbedConfig{})
+	lc := &ListenConfig{TCPOptions: func(o *TCPOptions) { o.MinTTL = 200 }}
+	client, server := x.dialWith(t, &Dialer{TCPOptions: func(o *TCPOptions) { o.TTL = 210 }}, lc)
+	if err := client.SetOption(OptTTL, 64); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Write([]byte("far")); err != nil {
+		t.Fatal(err)
+	}
+	_ = server.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+	if n, err := server.Read(make([]byte, 10)); err == nil {
+		t.Fatalf("%d bytes from afar", n)
+	}
+	if err := client.SetOption(OptTTL, 255); err != nil {
+		t.Fatal(err)
+	}
+	_ = server.SetReadDeadline(time.Time{})
+	if n, err := server.Read(make([]byte, 10)); n != 3 || err != nil {
+		t.Errorf("%d bytes, %v", n, err)
+	}
+}

@@ -40,6 +40,13 @@ static void original(void)
 	show("connect", aim(fd, port_of(peer)));
 	send_with(peer, port_of(fd), 0, 0, NULL, 0, 3);
 	show_destination(fd);
+	int late = udp(); /* the option comes behind the datagram */
+	show("connect", aim(late, port_of(peer)));
+	send_with(peer, port_of(late), 0, 0, NULL, 0, 3);
+	struct pollfd p = {.fd = late, .events = POLLIN};
+	show("poll", poll(&p, 1, SOON));
+	show("original", v6 ? set(late, IPPROTO_IPV6, IPV6_RECVORIGDSTADDR, 1) : set(late, IPPROTO_IP, IP_RECVORIGDSTADDR, 1));
+	show_destination(late);
 	show("off", v6 ? set(fd, IPPROTO_IPV6, IPV6_RECVORIGDSTADDR, 0) : set(fd, IPPROTO_IP, IP_RECVORIGDSTADDR, 0));
 	send_with(peer, port_of(fd), 0, 0, NULL, 0, 3);
 	show_destination(fd);
@@ -60,19 +67,21 @@ static void overflow(void)
 	for (int i = 0; i < 400; i++)
 		sent += sendto(peer, data, sizeof data, 0, (struct sockaddr *)&to, len) > 0;
 	show("sent", sent);
+	int got = 0;
 	for (int i = 0; i < 400 && lost == 0; i++) {
 		struct iovec part = {data, sizeof data};
 		struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
 		if (i % 4 == 3)
-			sendto(peer, data, sizeof data, 0, (struct sockaddr *)&to, len);
+			sent += sendto(peer, data, sizeof data, 0, (struct sockaddr *)&to, len) > 0;
 		struct pollfd p = {.fd = fd, .events = POLLIN};
 		if (poll(&p, 1, 100) != 1 || recvmsg(fd, &m, 0) < 0)
 			continue;
+		got++;
 		struct cmsghdr *c = CMSG_FIRSTHDR(&m);
 		if (c != NULL && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SO_RXQ_OVFL && c->cmsg_len == CMSG_LEN(sizeof lost))
 			memcpy(&lost, CMSG_DATA(c), sizeof lost);
 	}
-	show("some were lost", lost > 0 && lost <= 600);
+	show("some were lost", lost > 0 && lost <= sent - got);
 }
 
 /* A listener, and a connection, that take segments of a high TTL only. */
@@ -120,10 +129,11 @@ static void all_groups(void)
 	show("bind", bind(other, (struct sockaddr *)&any, sizeof any));
 	show("join", setsockopt(member, IPPROTO_IP, IP_ADD_MEMBERSHIP, &group, sizeof group));
 	show("by", setsockopt(sender, IPPROTO_IP, IP_MULTICAST_IF, &here, sizeof here));
-	for (int all = 1; all >= 0; all--) {
+	for (int all = 2; all >= 0; all--) {
 		char b[10];
 		struct pollfd p = {.fd = member, .events = POLLIN}, q = {.fd = other, .events = POLLIN};
-		show("all", set(other, IPPROTO_IP, IP_MULTICAST_ALL, all));
+		if (all < 2)
+			show("all", set(other, IPPROTO_IP, IP_MULTICAST_ALL, all));
 		show("send", sendto(sender, "x", 1, 0, (struct sockaddr *)&to, sizeof to));
 		show("the member", poll(&p, 1, SOON));
 		show("recv", recv(member, b, sizeof b, 0));
