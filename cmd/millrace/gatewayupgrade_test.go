@@ -210,6 +210,30 @@ func TestUpgradeRefusesNoRequest(t *testing.T) {
 	l.end(t, 100)
 }
 
+// TestAnIdleConnectionOutlivesAnUpgrade sends a request over a connection long after the upgrade: it is answered, and the last. A client
+// whose request meets the end of the connection would have to send it again.
+func TestAnIdleConnectionOutlivesAnUpgrade(t *testing.T) {
+	t.Parallel()
+	s := newUpgradeSite(t, strings.Replace(upgradeConfig, "BACKEND", word(t, "one"), 1))
+	c, err := net.Dial("tcp", s.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	r := bufio.NewReader(c)
+	for i := range 2 {
+		last, err := exchange(c, r, "GET / HTTP/1.1\r\nHost: a\r\n\r\n", "one")
+		if err != nil || last != (i == 1) {
+			t.Fatalf("request %d: %v, the last: %v", i, err, last)
+		}
+		if i == 0 {
+			s.upgrade()
+			time.Sleep(time.Second) // longer than connections without a request are kept when a gateway stops
+		}
+	}
+	sometime(t, "the end of the old process", func() bool { return exited(s.first.Process.Pid) })
+}
+
 // exited reports whether a process has ended, also one that its parent has not waited for.
 func exited(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

@@ -255,8 +255,19 @@ func Await(s *Set) {
 	}
 }
 
-// DrainFor sets how long Shutdown waits for connections, in place of the drain times of the listeners; 0 leaves these.
-func DrainFor(s *Set, d time.Duration) { s.drainBy.most.Store(int64(d)) }
+// DrainFor sets how long Shutdown waits for connections, in place of the drain times of the listeners; 0 leaves these. Connections of
+// HTTP/1.1 without a request wait as long for one, with whose response the client learns that it is the last: the other process has the
+// sockets, and nothing is to be freed soon.
+func DrainFor(s *Set, d time.Duration) {
+	s.drainBy.most.Store(int64(d))
+	grace := s.ShutdownLimit() - closeTime - idleMargin
+	for _, l := range s.loops {
+		s.on(l, func() { l.worker.IdleGrace = grace })
+	}
+}
+
+// idleMargin is the time that idle connections end ahead of the drain time, so that their end is not that of the process.
+const idleMargin = time.Second
 
 // Hurry bounds what is left of DrainFor by the drain times of the listeners, from now on.
 func Hurry(s *Set) { s.drainBy.limit(drainTime(s)) }

@@ -95,7 +95,14 @@ func TestTheNextProcessHasPoolsAndSocketsAsTheyWere(t *testing.T) {
 // TestTheDrainTimeOfAnUpgrade is that of the listeners, or the command's; another signal shortens it.
 func TestTheDrainTimeOfAnUpgrade(t *testing.T) {
 	s := openSet(t, strings.Replace(passedConfig, "LISTEN", testport.Hold(t).String(), 1), nil)
-	defer s.Close()
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run() }()
+	defer func() {
+		s.Shutdown()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
 	if d := s.ShutdownLimit(); d != 7*time.Second+closeTime {
 		t.Errorf("%v", d)
 	}

@@ -281,7 +281,13 @@ func (f *Front) Drain() {
 	if f.Request == idle {
 		f.Request = rested
 	}
-	f.L.Deadline(&f.L.InputBy, side.DrainGrace) // a request may be on its way: begin makes it the last
+	grace := side.DrainGrace // a request may be on its way: begin makes it the last
+	if g := f.L.Runner.IdleGrace; g > grace {
+		if grace = g; f.conf.Timeouts.Idle > 0 {
+			grace = min(g, f.conf.Timeouts.Idle)
+		}
+	}
+	f.L.Deadline(&f.L.InputBy, grace)
 }
 
 // Each calls do with what the owner keeps with each stream in use.

@@ -34,6 +34,10 @@ type Runner struct {
 	buffers [][]byte // free ones
 	Run     RunQueue
 
+	// IdleGrace bounds the time for which a connection without a request is kept when it drains, where the protocol has no way to
+	// announce its end. 0 is the time in which a request that is under way arrives.
+	IdleGrace time.Duration
+
 	// Signatures has those of handshakes that the batch has brought.
 	Signatures tls.Signatures
 
