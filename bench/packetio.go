@@ -40,6 +40,9 @@ const (
 	devName = "eth0"
 )
 
+// xskGate is the share of the C program's packets that ours must have, with as much CPU.
+const xskGate = 0.97
+
 // packetBench is the opened suite: namespace a sends and sinks, b is where rx and forward run.
 type packetBench struct {
 	e                   *harness.Env
@@ -167,8 +170,8 @@ func (p *packetBench) rx(name string, size int, source func(int) harness.Part) h
 			receiver(xdpDrp, "", p.self("sink", size)),
 		},
 		Gates: []harness.Gate{
-			gate(ours, harness.MetricRate, cXSK, ">=", 0.95),
-			gate(ours, harness.MetricPerCPU, cXSK, ">=", 0.95),
+			gate(ours, harness.MetricRate, cXSK, ">=", xskGate),
+			gate(ours, harness.MetricPerCPU, cXSK, ">=", xskGate),
 			gate(ours, harness.MetricRate, asavie, ">", 1),
 			gate(ours, harness.MetricPerCPU, asavie, ">", 1),
 		},
@@ -199,8 +202,8 @@ func (p *packetBench) tx(name string, size int) harness.Measure {
 			sender(afp+" bypass", p.packet.Absent, append([]string{p.packet.Path, "-y"}, p.c(p.packet, "tx", size, 4096)[1:]...)),
 		},
 		Gates: []harness.Gate{
-			gate(ours, harness.MetricRate, cXSK, ">=", 0.95),
-			gate(ours, harness.MetricPerCPU, cXSK, ">=", 0.95),
+			gate(ours, harness.MetricRate, cXSK, ">=", xskGate),
+			gate(ours, harness.MetricPerCPU, cXSK, ">=", xskGate),
 			gate(ours, harness.MetricRate, afp, ">=", 1.3),
 			gate(ours, harness.MetricPerCPU, afp, ">=", 1.3),
 		},
@@ -233,8 +236,8 @@ func (p *packetBench) forward(name string, size int) harness.Measure {
 			forwarder(afp+" 256", p.packet.Absent, p.big(p.packet, "forward", size)),
 		},
 		Gates: []harness.Gate{
-			gate(ours, harness.MetricRate, cXSK, ">=", 1),
-			gate(ours, harness.MetricPerCPU, cXSK, ">=", 1),
+			gate(ours, harness.MetricRate, cXSK, ">=", xskGate),
+			gate(ours, harness.MetricPerCPU, cXSK, ">=", xskGate),
 			gate(ours, harness.MetricRate, asavie, ">=", 1.1),
 			gate(ours, harness.MetricPerCPU, asavie, ">=", 1.1),
 			gate(ours, harness.MetricRate, afp, ">=", 1.5),
