@@ -70,6 +70,31 @@ func TestRapidReset(t *testing.T) {
 	}
 }
 
+// A client that stops the control stream of the server ends the connection, though nothing is to be written to it (RFC 9114 6.2.1).
+func TestTheControlStreamIsStopped(t *testing.T) {
+	url := serve(t, &http3.Server{Handler: http.NotFoundHandler()})
+	tc := clientTLS()
+	tc.NextProtos = []string{http3.NextProto}
+	conn, err := dialQUIC(within(t), t, strings.TrimPrefix(url, "https://"), tc, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := conn.AcceptUniStream(within(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.CancelRead(uint64(http3.NoError))
+	select {
+	case <-conn.Context().Done():
+	case <-within(t).Done():
+		t.Fatal("the connection goes on")
+	}
+	var ae *quic.ApplicationError
+	if err := context.Cause(conn.Context()); !errors.As(err, &ae) || ae.Code != uint64(http3.ClosedCriticalStream) {
+		t.Error(err)
+	}
+}
+
 // A request that is reset before its header, in the one direction of the client, is reset by the server in the
 // other: no half of a stream stays behind.
 func TestResetBeforeHeader(t *testing.T) {

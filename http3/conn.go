@@ -47,6 +47,7 @@ func (c *conn) start() error {
 			return c.closed(connError(StreamCreationError, "the peer permits no three streams"))
 		}
 		s.SetPriority(0, false)
+		s.AfterEnd(c.stopped)
 		out[i] = s
 	}
 	c.mu.Lock()
@@ -58,6 +59,14 @@ func (c *conn) start() error {
 		go c.receiveDatagrams()
 	}
 	return nil
+}
+
+// stopped ends the connection where the peer has stopped one of our three streams (RFC 9114 6.2.1). Little is written to them, by which
+// it would be noticed.
+func (c *conn) stopped(err error) {
+	if e := new(quic.StreamError); errors.As(err, &e) && e.Remote {
+		_ = c.closed(connError(ClosedCriticalStream, "a critical stream was stopped"))
+	}
 }
 
 // flush sends what is due on our three streams. While one goroutine does, others leave it to that one: it

@@ -38,8 +38,8 @@ type MachineOptions struct {
 	Session SessionLimits
 	// MaxPushes is the number of pushes that a client permits from the start; 0 is none.
 	MaxPushes uint64
-	// MaxResets bounds the requests that a client cancels beyond those that it lets finish; 0 is
-	// DefaultMaxResets. It is what a rapid reset meets.
+	// MaxResets bounds the requests that a client cancels, or has reset by errors of its own, beyond those that it lets
+	// finish; 0 is DefaultMaxResets. It is what a rapid reset meets.
 	MaxResets int
 	// MaxIdleFrames bounds the frames without effect beyond 16 for each message; 0 is
 	// DefaultMaxIdleFrames.
@@ -244,10 +244,9 @@ func (m *Machine) Cancelled(s *Stream, byPeer bool) error {
 		m.forget(s)
 	}
 	s.state, s.ended = discarding, true
-	if byPeer && m.role == RoleServer && !s.cancelled {
-		s.cancelled = true
-		if m.resets++; m.resets > m.options.MaxResets {
-			return m.fail(connError(ExcessiveLoad, "too many requests were cancelled"))
+	if byPeer {
+		if err := m.countReset(s); err != nil {
+			return err
 		}
 	}
 	return m.err

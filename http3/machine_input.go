@@ -40,9 +40,24 @@ func (m *Machine) failure(s *Stream, err error) error {
 		return nil
 	case *StreamError:
 		s.state, s.ended = discarding, true
+		if more := m.countReset(s); more != nil { // a client that has its requests reset is like one that resets them
+			return more
+		}
 		return err
 	}
 	return m.fail(err)
+}
+
+// countReset counts a request of a client that does not finish, once.
+func (m *Machine) countReset(s *Stream) error {
+	if m.role != RoleServer || s.cancelled || s.kind != request && s.kind != fresh {
+		return nil
+	}
+	s.cancelled = true
+	if m.resets++; m.resets > m.options.MaxResets {
+		return m.fail(connError(ExcessiveLoad, "too many requests were cancelled"))
+	}
+	return nil
 }
 
 // ready reports whether a step needs no input: the payload of a frame is complete.

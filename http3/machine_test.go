@@ -263,6 +263,48 @@ func TestRapidReset(t *testing.T) {
 	}
 }
 
+// Attack: requests that are malformed, each in its header, its content or its trailers, so that the server resets them (CVE-2025-8671).
+func TestRapidResetByErrors(t *testing.T) {
+	encode := func(fields ...qpack.Field) string {
+		return string(NewMachine(RoleClient, MachineOptions{}).AppendHeaders(nil, 0, fields))
+	}
+	post := slices.Concat(requestFields, []qpack.Field{{Name: "content-length", Value: "4"}})
+	for name, text := range map[string]string{
+		"header": encode(qpack.Field{Name: ":method", Value: "GET"}), "content": encode(post...) + "\x00\x05hello",
+		"trailers": encode(requestFields...) + encode(qpack.Field{Name: ":path", Value: "/"}), "no end": encode(post...),
+	} {
+		m := NewMachine(RoleServer, MachineOptions{MaxResets: 10})
+		reset := func(id uint64) error {
+			s, err := m.Open(id)
+			if err != nil {
+				return err
+			}
+			defer m.Release(s)
+			for in := []byte(text); ; {
+				ev, n, err := m.Input(s, in, true)
+				if err != nil {
+					_ = m.Cancelled(s, false)
+					_ = m.Cancelled(s, true) // the client resets it as well
+					return err
+				}
+				if in = in[n:]; ev.Kind == NeedInput || ev.Kind == End {
+					t.Fatalf("%s: the request is complete", name)
+				}
+			}
+		}
+		var ce *ConnError
+		var se *StreamError
+		for id := range uint64(10) {
+			if err := reset(id * 4); !errors.As(err, &se) {
+				t.Fatalf("%s, request %d: %v", name, id, err)
+			}
+		}
+		if err := reset(40); !errors.As(err, &ce) || ce.Code != ExcessiveLoad {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // A stream that waits for the dynamic table is read on after the event, and frees its place when it is reset.
 func TestBlockedStreams(t *testing.T) {
 	l := newLink(t, MachineOptions{}, MachineOptions{BlockedStreams: 2})

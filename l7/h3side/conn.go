@@ -60,6 +60,9 @@ type Conn struct {
 func newConn(w *link.Runner, c *quicconn.Conn, m *http3.Machine, owner side.Owner) *Conn {
 	k := &Conn{w: w, C: c, m: m, owner: owner, armed: clock.Never}
 	k.timer = w.NewTimer(k)
+	for _, s := range c.Uni { // little is written to them, by which it would be noticed that the peer has stopped one
+		s.Watch()
+	}
 	k.touch()
 	return k
 }
@@ -203,7 +206,7 @@ func (k *Conn) Stopped(s *quicconn.Stream, err error) {
 	} else if st, ok := s.User.(*Stream); ok {
 		st.state = outputMute
 		k.session.stopped(st, err)
-	} else if errors.Is(err, quicconn.ErrWriteTimeout) {
+	} else if e := new(quic.StreamError); errors.Is(err, quicconn.ErrWriteTimeout) || errors.As(err, &e) && !e.Remote { // which ends the stream
 		k.fail(&http3.ConnError{Code: http3.ExcessiveLoad, Text: "what the control streams carry is not taken"})
 	} else if slices.Contains(k.C.Uni, s) {
 		k.fail(&http3.ConnError{Code: http3.ClosedCriticalStream, Text: "a critical stream was stopped"}) // RFC 9114 6.2.1
