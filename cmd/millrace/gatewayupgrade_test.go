@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -232,6 +233,44 @@ func TestAnIdleConnectionOutlivesAnUpgrade(t *testing.T) {
 		}
 	}
 	sometime(t, "the end of the old process", func() bool { return exited(s.first.Process.Pid) })
+}
+
+// TestTheNextProcessMayDieLater kills the new process while the old one still has a WebSocket: another one, as a service manager starts it,
+// has the addresses of TCP and UDP at once. The old process refuses commands that come to it late.
+func TestTheNextProcessMayDieLater(t *testing.T) {
+	t.Parallel()
+	pair, roots := pairFile(t, "gateway.test")
+	safe := testport.Hold(t).String()
+	s := newUpgradeSite(t, strings.NewReplacer("BACKEND", echoing(t, "one"), "SAFE", safe, "METRICS", testport.Hold(t).String(), "PAIR", pair).Replace(everyKindConfig))
+	_, echo := socketOver(t, "WebSocket", "ws://"+s.addr, nil)
+	h3 := &http3.Transport{TLS: &tls.Config{RootCAs: roots}}
+	defer h3.Close()
+	if _, echo := socketOver(t, "WebSocket over HTTP/3", "wss://"+safe, h3); echo() != nil {
+		t.Fatal("no echo")
+	}
+	res := s.upgrade("--drain", "1h")
+	if err := s.first.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	s.log.until(t, "another process has replaced this one")
+	if err := syscall.Kill(res.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	sometime(t, "the end of the new process", func() bool { return exited(res.PID) })
+	another := program("gateway", "-c", s.file)
+	another.Stdout, another.Stderr = &s.log, &s.log
+	if err := another.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = another.Process.Kill(); _ = another.Wait() })
+	sometime(t, "a gateway", func() bool { code, _, _ := run("gateway", "status", "--socket", s.socket); return code == exitOK })
+	fresh3 := &http3.Transport{TLS: h3.TLS}
+	defer fresh3.Close()
+	for _, try := range []func() error{fresh(s.addr, "one"), over(fresh3, "https://"+safe+"/", "one"), echo} {
+		if err := try(); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 // exited reports whether a process has ended, also one that its parent has not waited for.

@@ -20,7 +20,7 @@ import (
 )
 
 // slowly serves downloads: to each connection so many pieces of bytes that follow from its number, which the client sends.
-func slowly(t *testing.T, ns *testnet.Namespace, pieces int, pause time.Duration) {
+func slowly(t *testing.T, ns *testnet.Namespace, pieces int) {
 	t.Helper()
 	var l net.Listener
 	if err := ns.Do(func() (err error) { l, err = net.Listen("tcp", "198.18.1.2:8080"); return err }); err != nil {
@@ -43,12 +43,15 @@ func slowly(t *testing.T, ns *testnet.Namespace, pieces int, pause time.Duration
 					if _, err := conn.Write(piece(number[0], i)); err != nil {
 						return
 					}
-					time.Sleep(pause)
+					time.Sleep(downloadPause)
 				}
 			}()
 		}
 	}()
 }
+
+// downloadPause is the pause between two pieces.
+const downloadPause = 20 * time.Millisecond
 
 // piece returns a piece of a download.
 func piece(number byte, i int) []byte {
@@ -91,14 +94,19 @@ func download(ns *testnet.Namespace, number byte, pieces int) (finish func() err
 func sum(h hash.Hash) string { return string(h.Sum(nil)) }
 
 // TestUpgradesCarryConnectionsOfServices upgrades a gateway of services while downloads pass, to a larger table, to a program that dies as it
-// serves, and to CPUs: all downloads are whole, new connections are served, and what an operator has set stays.
+// serves, and to CPUs: all downloads are whole, new connections are served, and what an operator has set stays. With MILLRACE_SOAK there
+// are 500 downloads of that time, ten upgrades and five that fail.
 func TestUpgradesCarryConnectionsOfServices(t *testing.T) {
 	t.Parallel()
 	for _, driver := range []string{"afpacket", "afxdp"} {
 		t.Run(driver, func(t *testing.T) {
-			const downloads, pieces = 50, 200
+			downloads, pieces, rounds := 50, 200, 1
+			if d, err := time.ParseDuration(os.Getenv("MILLRACE_SOAK")); err == nil {
+				downloads, rounds = 500, 5
+				pieces = int(d / downloadPause)
+			}
 			client, middle, server := gatewaySite(t, "mr-cli-up-"+driver)
-			slowly(t, server, pieces, 20*time.Millisecond)
+			slowly(t, server, pieces)
 			dir := t.TempDir()
 			file, socket := filepath.Join(dir, "gw.yaml"), filepath.Join(dir, "gw.sock")
 			config := fmt.Sprintf(gatewayConfig, socket, driver, driver)
@@ -128,13 +136,15 @@ func TestUpgradesCarryConnectionsOfServices(t *testing.T) {
 				t.Error(problem)
 			}
 			var all sync.WaitGroup
-			failed := make(chan error, 2*downloads)
+			failed := make(chan error, 4*downloads)
 			begin := func(first, n int) {
 				t.Helper()
 				for i := range n {
 					var finish func() error
 					var err error
-					sometime(t, "a connection", func() bool { finish, err = download(client, byte(first+i), pieces); return err == nil })
+					if finish, err = download(client, byte(first+i), pieces); err != nil {
+						t.Fatal(err)
+					}
 					all.Go(func() {
 						if err := finish(); err != nil {
 							failed <- err
@@ -144,7 +154,9 @@ func TestUpgradesCarryConnectionsOfServices(t *testing.T) {
 			}
 			begin(0, downloads)
 			old := cmd.Process.Pid
-			for i, more := range []string{"\ntable: {size: 200000}\n", "dies", "\ncpus: none\n"} {
+			changes := []string{"\ntable: {size: 200000}\n", "dies", "\ncpus: none\n"}
+			for i := range rounds * len(changes) {
+				more := changes[i%len(changes)]
 				if more == "dies" {
 					dies := script(t, fmt.Sprintf("#!/bin/sh\n(sleep 0.7; kill -9 $$) >/dev/null 2>&1 &\nexec %s \"$@\"\n", os.Args[0]))
 					_, out, problem := tell(socket, exitFailure, "upgrade", "--binary", dies)
@@ -161,7 +173,7 @@ func TestUpgradesCarryConnectionsOfServices(t *testing.T) {
 				t.Logf("%d connections, %v without a process", res.Connections, time.Duration(res.Gap))
 				sometime(t, "the end of the old process", func() bool { return exited(old) })
 				old = res.PID
-				begin(100+50*i, 5)
+				begin(100+i, 5)
 			}
 			all.Wait()
 			close(failed)

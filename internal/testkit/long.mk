@@ -43,7 +43,7 @@ soak: ## the long forms of tests, for SOAK (60s) each: the configuration changes
 	MILLRACE_MUST_NETNS=1 MILLRACE_SOAK=$(SOAK) $(GO) test -count=1 -timeout 0 -v -run "TestNoConnectionBreaks|TestRealProgramsAreServed" ./l4/control
 	MILLRACE_MUST_NETNS=1 MILLRACE_SOAK=$(SOAK) $(GO) -C cmd test -count=1 -v -run TestGatewayWithManyServices ./millrace
 	$(GO) test -timeout 0 -run '^$$' -fuzz '^FuzzHandle$$' -fuzztime $(SOAK) ./l4/control
-	MILLRACE_SOAK=$(SOAK) $(GO) -C cmd test -count=1 -timeout 0 -v -run TestUpgradesLoseNothing ./millrace
+	MILLRACE_SOAK=$(SOAK) $(GO) -C cmd test -count=1 -timeout 0 -v -run 'TestUpgradesLoseNothing|TestUpgradesCarryConnections' ./millrace
 	MILLRACE_SOAK=$(SOAK) $(GO) test -count=1 -timeout 0 -v -run TestRandomRequests ./l7/proxy
 	MILLRACE_SOAK=$(SOAK) $(GO) test -count=1 -timeout 0 -v -run TestReloadsUnderTrafficKeepMemory ./l4/inspection
 	MILLRACE_SHIM_CONNECTIONS=$(CONNECTIONS) $(GO) test -count=1 -timeout 0 -v -run TestConnectionsLeaveNothing ./internal/testkit/shimtest
