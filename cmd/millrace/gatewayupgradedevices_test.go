@@ -10,12 +10,14 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/millrace/millrace/gateway/admin"
+	"github.com/millrace/millrace/gateway/defence"
 	"github.com/millrace/millrace/internal/testkit/testnet"
 )
 
@@ -186,6 +188,72 @@ func TestUpgradesCarryConnectionsOfServices(t *testing.T) {
 			if b := st.Gateway.Services[0].Backends[0]; b.Weight != 7 || !b.OperatorWeight {
 				t.Errorf("%+v", b)
 			}
+		})
+	}
+}
+
+// TestUpgradesCarryVerdicts upgrades a gateway with a defence, of services and of listeners alone, and fails to: its verdicts stay, and the
+// program is at the devices.
+func TestUpgradesCarryVerdicts(t *testing.T) {
+	t.Parallel()
+	listeners := `
+admin: {socket: %s}
+listeners: [{name: web, address: "198.18.0.254:80", protocol: HTTP}]
+routes: [{name: r, rules: [{filters: [{type: FixedResponse, status_code: 200, body: one}]}]}]
+`
+	for name, config := range map[string]string{
+		"afxdp": gatewayConfig + "defence: {}\n", "afpacket": gatewayConfig + "defence: {}\n", "listeners": listeners + "defence: {devices: [a]}\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			client, middle, server := gatewaySite(t, "mr-cli-ver-"+name)
+			serve(t, server)
+			dir := t.TempDir()
+			s := &upgradeSite{t: t, file: filepath.Join(dir, "gw.yaml"), socket: filepath.Join(dir, "gw.sock")}
+			text := fmt.Sprintf(config, s.socket, name, name)
+			text, _, _ = strings.Cut(text, "%!(EXTRA")
+			s.write(text)
+			cmd := program("gateway", "-c", s.file)
+			cmd.Stdout, cmd.Stderr = &s.log, &s.log
+			if err := middle.Start(cmd); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				_, _, _ = run("gateway", "stop", "--socket", s.socket)
+				_ = cmd.Process.Kill()
+				_ = cmd.Wait()
+				if t.Failed() {
+					t.Log(s.log.String())
+				}
+			})
+			s.log.until(t, "msg=gateway")
+			for _, args := range [][]string{{"198.18.0.77", "--time", "1h"}, {"198.18.0.78", "--forever"}} {
+				if _, _, problem := tell(s.socket, exitOK, append([]string{"defence", "add"}, args...)...); problem != "" {
+					t.Fatal(problem)
+				}
+			}
+			defends := func(when string) {
+				t.Helper()
+				var st defence.Status
+				sometime(t, "the program at the devices "+when, func() bool {
+					_, out, _ := tell(s.socket, exitOK, "defence", "list", "--json")
+					decode(t, out, &st)
+					return !slices.ContainsFunc(st.Devices, func(d defence.DeviceStatus) bool { return !d.On })
+				})
+				if len(st.Verdicts) != 2 || st.Verdicts[0].Left < 3000 || st.Verdicts[1].Left != 0 || len(st.Devices) == 0 {
+					t.Errorf("%s: %+v", when, st)
+				}
+				if name != "listeners" {
+					awaitAnswer(t, client, &s.log)
+				}
+			}
+			defends("before")
+			dies := script(t, fmt.Sprintf("#!/bin/sh\n(sleep 0.8; kill -9 $$) >/dev/null 2>&1 &\nexec %s \"$@\"\n", os.Args[0]))
+			if _, out, problem := tell(s.socket, exitFailure, "upgrade", "--binary", dies); problem != "" || !strings.Contains(out, "this gateway goes on") {
+				t.Error(out, problem)
+			}
+			defends("after an upgrade that fails")
+			s.upgrade()
+			defends("after an upgrade")
 		})
 	}
 }

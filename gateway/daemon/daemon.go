@@ -198,9 +198,15 @@ func (d *Daemon) openGateway(cfg *config.Config) error {
 		return errors.Join(err, resolver.Close())
 	}
 	d.cfg = cfg
+	if cfg.Defence != nil { // another process may have its program at the devices
+		if err := d.beforeDevices(cfg); err != nil {
+			return err
+		}
+	}
 	if err := d.openPrograms(cfg); err != nil {
 		return err
 	}
+	d.inheritVerdicts()
 	if d.workers == nil { // it is not open yet
 		if err := d.openWorkers(cfg); err != nil {
 			return err

@@ -24,7 +24,7 @@ func (d *Daemon) openWorkers(cfg *config.Config) (err error) {
 		return err
 	}
 	opt := l7control.Options{Log: d.opt.Log, OnEvent: d.poolChanged, Inspect: d.inspectors, Policy: d.inspection.Number, Inherited: inherited}
-	if d.defence != nil {
+	if cfg.Defence != nil { // it may be opened later
 		opt.OnRefused = d.refusalReporter
 	}
 	if cfg.Stack == config.StackDevices {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/gateway/config"
+	"github.com/millrace/millrace/gateway/defence"
 	"github.com/millrace/millrace/gateway/upgrade"
 	l4control "github.com/millrace/millrace/l4/control"
 	l7control "github.com/millrace/millrace/l7/control"
@@ -26,6 +27,7 @@ type passedState struct {
 	Secret []byte                `json:"secret,omitempty"` // of QUIC
 
 	Services []l4control.BackendState `json:"services,omitempty"`
+	Verdicts []defence.VerdictStatus  `json:"verdicts,omitempty"`
 }
 
 // takeover is the state of a process that replaces another one.
@@ -84,7 +86,10 @@ var socketKinds = map[upgrade.Kind]node.SocketKind{upgrade.Control: node.Control
 // beforeDevices opens all that needs no device, reports that to the other process, and returns when that has closed the devices. So they
 // are without a process for as short as can be, and what fails before costs nothing.
 func (d *Daemon) beforeDevices(cfg *config.Config) error {
-	if cfg.Stack != config.StackDevices && cfg.Defence == nil {
+	if d.opt.Predecessor == nil || d.takeover.prepared {
+		return nil
+	}
+	if cfg.Stack != config.StackDevices {
 		if err := d.openWorkers(cfg); err != nil {
 			return err
 		}
@@ -104,6 +109,11 @@ func (d *Daemon) prepare() (err error) {
 		for _, at := range l7control.Prepared(d.workers) {
 			left = append(left, at.String())
 		}
+	} else {
+		p.Take(upgrade.UDP, func(at string, f *os.File) {
+			left = append(left, at)
+			f.Close()
+		})
 	}
 	if t.devices, err = p.Prepared(d.opt.Build.Version, left); err != nil {
 		return fmt.Errorf("upgrade: %w", err)
@@ -128,6 +138,20 @@ func (d *Daemon) inheritConnections() error {
 	}
 	t.served.Entered, t.served.Lost, err = l4control.ImportTable(d.gate, stack.Now(), table)
 	return err
+}
+
+// inheritVerdicts enters the verdicts of the other process's defence. One that has no room is logged.
+func (d *Daemon) inheritVerdicts() {
+	if d.defence == nil {
+		return
+	}
+	for _, v := range d.takeover.state.Verdicts {
+		left := time.Duration(v.Left * float64(time.Second))
+		err := d.defence.Add(defence.Verdict{Source: v.Source, Rate: v.Packets, Rule: v.Rule, For: left}, left == 0)
+		if err != nil {
+			d.opt.Log.Warn("defence", "source", v.Source.String(), "error", err.Error())
+		}
+	}
 }
 
 // takeOver reports to the other process that all is open, or why it is not.

@@ -207,8 +207,6 @@ func (d *Daemon) passable() error {
 		return errors.New("stack: devices: the connections of listeners are in this process, and cannot be passed: stop and start instead")
 	case c.Sync != nil:
 		return errors.New("sync: the other gateway carries the connections over a restart: stop and start instead")
-	case d.defence != nil:
-		return errors.New("defence: its programs at the devices cannot be passed to another process yet: stop and start instead")
 	case d.flows.table != nil:
 		return errors.New("kernel_flows: connections in the kernel cannot be passed to another process yet: stop and start instead")
 	}
@@ -232,6 +230,9 @@ func (d *Daemon) replace(p upgrade.Program, executable *os.File) (res admin.Upgr
 	if err != nil {
 		s.Abandon()
 		d.node.ResumeDevices()
+		if d.defence != nil {
+			d.defence.Resume()
+		}
 		d.holdAccept(false, nil)
 		return res, cmp.Or(context.Cause(d.upgrading.ctx), err)
 	}
@@ -265,20 +266,25 @@ func (d *Daemon) hand(s *upgrade.Successor) (build string, served upgrade.Served
 	return build, served, err
 }
 
-// suspend closes the devices for the new process, and returns the table of connections. There is none without devices.
+// suspend closes the devices for the new process, takes the defence off, and returns the table of connections. There is none without
+// devices.
 func (d *Daemon) suspend() (s upgrade.Suspended, err error) {
-	if len(d.cfg.Devices) == 0 {
+	if len(d.cfg.Devices) == 0 && d.defence == nil {
 		return s, nil
 	}
 	s.At = monotonic()
+	if d.defence != nil {
+		err = d.defence.Suspend()
+	}
+	if len(d.cfg.Devices) == 0 || err != nil {
+		return s, err
+	}
 	if err := d.node.SuspendDevices(); err != nil {
 		return s, err
 	}
-	fd, err := unix.MemfdCreate("connections", unix.MFD_CLOEXEC)
-	if err != nil {
-		return s, fmt.Errorf("memfd_create: %w", err)
+	if s.Table, err = upgrade.MemoryFile("connections"); err != nil {
+		return s, err
 	}
-	s.Table = os.NewFile(uintptr(fd), "connections")
 	w := bufio.NewWriterSize(s.Table, 1<<20)
 	if _, err = l4control.WriteTable(d.gate, stack.Now(), d.node.OnLoop, w); err == nil {
 		err = w.Flush()
@@ -314,7 +320,15 @@ func (d *Daemon) pass(s *upgrade.Successor) error {
 	if err := errors.Join(err, e); err != nil {
 		return err
 	}
-	state, err := json.Marshal(passedState{Pools: in.Pools, Secret: in.Secret, Services: l4control.BackendStates(d.gate)})
+	st := passedState{Pools: in.Pools, Secret: in.Secret, Services: l4control.BackendStates(d.gate)}
+	if d.defence != nil {
+		list, err := d.defence.Status()
+		if err != nil {
+			return err
+		}
+		st.Verdicts = list.Verdicts
+	}
+	state, err := json.Marshal(&st)
 	if err != nil {
 		return err
 	}

@@ -36,6 +36,9 @@ const sweepInterval = time.Second
 
 // Defence is the verdicts of a gateway. Its methods may be called by any goroutine.
 type Defence struct {
+	attaching sync.Mutex // is held while devices are attached again; taken before mu
+	suspended bool       // by Suspend
+
 	maps     *ebpf.Defence
 	rules    rules
 	policy   atomic.Pointer[policy]

@@ -135,6 +135,11 @@ func (d *Defence) attach(dev *device) error {
 
 // reattach attaches the program to interfaces that have come back, in the network namespace of Open.
 func (d *Defence) reattach() {
+	d.attaching.Lock()
+	defer d.attaching.Unlock()
+	if d.suspended {
+		return
+	}
 	d.mu.Lock()
 	list := slices.DeleteFunc(slices.Clone(d.devices), func(dev *device) bool { return dev.opened })
 	d.mu.Unlock()
@@ -187,6 +192,22 @@ func (d *Defence) Gone(name string) {
 	*dev = device{name: name, opened: true, why: "the interface is gone"}
 	d.mu.Unlock()
 	_ = old.detach()
+}
+
+// Suspend takes the program off all devices, for another process. Verdicts stay.
+func (d *Defence) Suspend() error {
+	d.attaching.Lock()
+	defer d.attaching.Unlock()
+	d.suspended = true
+	return d.Detach()
+}
+
+// Resume attaches the program again, after Suspend, to devices that no driver of the gateway opens; AttachTo does it for the others.
+func (d *Defence) Resume() {
+	d.attaching.Lock()
+	d.suspended = false
+	d.attaching.Unlock()
+	d.reattach()
 }
 
 // Detach takes the program off all devices. Drivers have no program before theirs any more.

@@ -39,12 +39,14 @@ type Offer struct {
 	Least int `json:"least_version"`
 	Most  int `json:"most_version"`
 
-	PID        int             `json:"pid"`
-	Build      string          `json:"build"`      // version of the program
-	Generation uint8           `json:"generation"` // of the new process
-	Program    Program         `json:"program"`    // of the old one, for a rollback
-	Executable bool            `json:"executable"` // the message has a descriptor of its file
-	State      json.RawMessage `json:"state,omitempty"`
+	PID        int     `json:"pid"`
+	Build      string  `json:"build"`      // version of the program
+	Generation uint8   `json:"generation"` // of the new process
+	Program    Program `json:"program"`    // of the old one, for a rollback
+	Executable bool    `json:"executable"` // the message has a descriptor of its file
+
+	// State is read by the gateways alone. It may be long, and goes in a file in memory beside the offer.
+	State json.RawMessage `json:"-"`
 }
 
 // Kind is the use of a socket.
@@ -59,6 +61,8 @@ const (
 	Metrics Kind = "metrics"
 	Pages   Kind = "pages"
 	Folder  Kind = "lock" // no socket: a file whose lock both processes have
+
+	stateFile Kind = "state" // a file in memory with Offer.State
 )
 
 // Suspended is the part of a message serve about devices that the old process has closed. At is when, by CLOCK_MONOTONIC in nanoseconds;

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"strconv"
@@ -114,6 +115,12 @@ func (p *Predecessor) offered(m *message) error {
 func (p *Predecessor) socket(m *message) error {
 	s := &inherited{files: m.files}
 	if err := json.Unmarshal(m.Body, s); err != nil {
+		return err
+	}
+	if s.Kind == stateFile && len(s.files) == 1 {
+		defer s.files[0].Close()
+		text, err := io.ReadAll(s.files[0])
+		p.State = text
 		return err
 	}
 	p.sockets = append(p.sockets, s)

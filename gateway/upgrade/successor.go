@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"time"
@@ -75,6 +76,9 @@ func (s *Successor) Offer(o *Offer, executable *os.File, send func(socket func(k
 	}
 	err := s.c.send(kindOffer, o, files...)
 	if err == nil {
+		err = s.state(o.State)
+	}
+	if err == nil {
 		err = send(s.socket)
 	}
 	if err == nil {
@@ -84,6 +88,34 @@ func (s *Successor) Offer(o *Offer, executable *os.File, send func(socket func(k
 		return s.gone()
 	}
 	return err
+}
+
+// state sends Offer.State.
+func (s *Successor) state(text []byte) error {
+	if len(text) == 0 {
+		return nil
+	}
+	f, err := MemoryFile("state")
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if _, err := f.Write(text); err != nil {
+		return err
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	return s.socket(stateFile, "", f)
+}
+
+// MemoryFile returns a file in memory, which a full disk does not limit.
+func MemoryFile(name string) (*os.File, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("memfd_create: %w", err)
+	}
+	return os.NewFile(uintptr(fd), name), nil
 }
 
 // socket sends sockets of one use, in as many messages as they need.

@@ -71,6 +71,9 @@ func newProcess(role string) int {
 				return
 			}
 			previous, exe := p.Previous()
+			if string(p.State) != string(longState) {
+				fmt.Fprint(c, "another state: ")
+			}
 			fmt.Fprintf(c, "%d of %d, %s, %s %v", p.Generation, len(listeners), p.Build, previous.Path, exe != nil)
 			c.Close()
 		}
@@ -116,12 +119,15 @@ func begin(t *testing.T, as string, files ...*os.File) (*Successor, error) {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Abandon)
-	return s, s.Offer(&Offer{Generation: 3, Build: "1.2", Program: Program{Path: "/bin/old"}}, exe, func(socket func(Kind, string, ...*os.File) error) error {
+	return s, s.Offer(&Offer{Generation: 3, Build: "1.2", State: longState, Program: Program{Path: "/bin/old"}}, exe, func(socket func(Kind, string, ...*os.File) error) error {
 		return socket(TCP, "", files...)
 	})
 }
 
 const patience = time.Minute
+
+// longState is a state of more bytes than a message has.
+var longState = json.RawMessage(`"` + strings.Repeat("x", 3*mostBytes) + `"`)
 
 // ask connects and returns what the server sends.
 func ask(a net.Addr) (string, error) {
