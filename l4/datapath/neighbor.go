@@ -3,7 +3,9 @@ package datapath
 import (
 	"encoding/binary"
 	"net/netip"
+	"time"
 
+	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/ring"
@@ -104,23 +106,48 @@ type Sender struct {
 }
 
 // Senders are reported at a bounded rate: a host asks again while it gets no reply, and a flood must not keep the control
-// side busy.
+// side busy. Backends, on whose entries the gateway relies, have a budget of their own, and a part of the ring, so that a
+// flood with other addresses leaves them alone; and each address has one, so that a flood with a backend's takes nothing
+// from the others. None of that touches the budgets of answers (generated.go).
 const (
-	senderRate  = 100 // a second
+	senderRate  = 100 // a second, of backends and of others
 	senderBurst = 64
+
+	senderHostRate  = 10 // a second, of an address
+	senderHostBurst = 500 * time.Millisecond
+	senderHosts     = 512
 )
 
 // senders are those that a loop has noted and the control side has not taken.
 type senders struct {
-	ring    *ring.SPSC[Sender]
-	wake    func()
-	limiter ip.RateLimiter
+	ring             *ring.SPSC[Sender]
+	wake             func()
+	backends, others ip.RateLimiter
+	hosts            *meters
+	perHost          allowance
 }
 
 // ReportSenders makes the handler keep the senders of requests: wake is called by the loop when there are some. It is called
 // before the first packet.
 func (h *Handler) ReportSenders(wake func()) {
-	h.senders = senders{ring.NewSPSC[Sender](2 * senderBurst), wake, ip.NewRateLimiter(senderRate, senderBurst, 0)}
+	limiter := ip.NewRateLimiter(senderRate, senderBurst, 0)
+	h.senders = senders{
+		ring.NewSPSC[Sender](2 * senderBurst), wake, limiter, limiter,
+		newMeters(senderHosts, h.table.key), newAllowance(senderHostRate, senderHostBurst),
+	}
+}
+
+// take takes a sender from its budgets; false when one of them is used up.
+func (s *senders) take(now clock.Time, a addr, backend bool) bool {
+	at := moment(now)
+	// Meters are of an IPv6 /64: the rest of the address is in the place of the limit.
+	if !s.perHost.take(&s.hosts.find(a, uint32(a.lo)^uint32(a.lo>>32), at).packets, at) {
+		return false
+	}
+	if backend {
+		return s.backends.Take(now, 1)
+	}
+	return s.ring.Room() > senderBurst && s.others.Take(now, 1)
 }
 
 // Senders takes the senders of requests that the loop has reported. One goroutine at a time may call it.
@@ -129,7 +156,7 @@ func (h *Handler) Senders(buf []Sender) int { return h.senders.ring.Pop(buf) }
 // reportSender keeps the sender of a request. One that has no address yet only checks that no host has it (RFC 5227 2.1.1,
 // RFC 4862 5.4).
 func (h responder) reportSender(d *packet.Desc, p []byte, a addr, mac wire.MAC) {
-	if h.senders.wake == nil || h.snap.martian(a) || mac.Multicast() || !h.senders.limiter.Take(h.clock, 1) {
+	if h.senders.wake == nil || h.snap.martian(a) || mac.Multicast() || !h.senders.take(h.clock, a, h.snap.backendAddr(a)) {
 		return
 	}
 	v := view{d: d, p: p}
