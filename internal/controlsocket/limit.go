@@ -63,18 +63,51 @@ func whole(h http.Handler) http.Handler {
 	})
 }
 
+// placeTime bounds the wait of a request for others to end. Those whose clients do not read are ended for it, maxRequests in each writePatience,
+// and places go to requests in their order: with maxConns connections that is 4 s.
+const placeTime = 10 * time.Second
+
+// place takes a place for a request. False is that none became free.
+func place(free chan struct{}, r *http.Request) bool {
+	select {
+	case free <- struct{}{}:
+		return true
+	default:
+	}
+	c, ok := r.Context().Value(connKey{}).(*limitedConn)
+	if !ok {
+		return false
+	}
+	end, placed := time.NewTimer(placeTime), make(chan struct{})
+	defer end.Stop()
+	defer close(placed)
+	go func() { // beside the wait, which would lose its turn
+		for {
+			select {
+			case <-placed:
+				return
+			case <-time.After(c.l.closeOldest(&c.l.writing)):
+			}
+		}
+	}()
+	select {
+	case free <- struct{}{}:
+		return true
+	case <-end.C:
+		return false
+	}
+}
+
 // limit serves at most n requests at once, each with a time-out for every piece that it writes.
 func limit(h http.Handler, n int) http.Handler {
 	free := make(chan struct{}, n)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		select {
-		case free <- struct{}{}:
-			defer func() { <-free }()
-		default:
+		if !place(free, r) {
 			w.Header().Set("Retry-After", "1")
 			ReplyError(w, http.StatusServiceUnavailable, "too many requests at once")
 			return
 		}
+		defer func() { <-free }()
 		timed := &timedWriter{ResponseWriter: w, control: http.NewResponseController(w)}
 		timed.renew() // a request that computes for long, such as a reload, still gets its answer through
 		h.ServeHTTP(timed, r)
