@@ -214,7 +214,13 @@ func (e *Engine) bodyGrown(p *packet, early *earlyMessage, body []byte, fill fun
 		}
 		e.grown(p, early)
 	}
+	if filled || len(e.cands) > 0 {
+		f.spent += fileWork * len(e.tx.Buffers[signature.FileData])
+	}
 }
+
+// fileWork is the work to find a file and its names in a body, as far as it grew: a client chooses how many there are, and how often.
+const fileWork = 16
 
 // namesFound makes the rules candidates that are about the name of a file of e.tx.
 func (e *Engine) namesFound() {

@@ -120,3 +120,32 @@ func TestBodiesBehindUnknownCodingsAreReadAsTheyCame(t *testing.T) {
 		l.want(coding, want)
 	}
 }
+
+// Files of a body that grows in small pieces are found again with each: their work is bounded, however many names and boundaries a
+// client gives them, and the bytes of an honest body pay for it.
+func TestFilesOfSmallPiecesAreBounded(t *testing.T) {
+	for _, c := range []struct {
+		boundaries, names string
+		bound             bool
+	}{
+		{"boundary=b0", "filename=a", false},
+		{"boundary=b0; boundary=b1; boundary=b2; boundary=b3", strings.Repeat("filename=a; ", 8) + "filename=1; filename=2; filename=3; filename=4; filename=5; filename=6", true},
+	} {
+		g := newGate(t, Config{Refuse: true}, `drop http any any -> any any (file.name; content:"evil.exe"; file.data; content:"MZ"; sid:1;)`)
+		g.open()
+		var body strings.Builder
+		for i := range 200 {
+			fmt.Fprintf(&body, "--b%d\r\nContent-Disposition: form-data; %s\r\n\r\n%s\r\n", i%4, c.names, strings.Repeat("x", 300))
+		}
+		head := fmt.Sprintf("POST / HTTP/1.1\r\nHost: a\r\nContent-Type: multipart/form-data; %s\r\nContent-Length: %d\r\n\r\n", c.boundaries, body.Len()+1)
+		seq, bound := uint32(1), false
+		for _, part := range append([]string{head}, parts(body.String(), 60)...) {
+			r := g.segment(true, seq, wire.FlagACK, part)
+			bound = bound || r.Bound
+			seq += uint32(len(part))
+		}
+		if bound != c.bound {
+			t.Errorf("%s: bound %v", c.boundaries, bound)
+		}
+	}
+}
