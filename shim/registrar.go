@@ -14,7 +14,8 @@ import (
 // registrar connects sockets of programs to the node: it has a listener for each type, in a directory that no other user
 // can enter.
 type registrar struct {
-	dir string
+	dir  string
+	held *os.File // dir, locked: nothing removes it
 
 	mu        sync.Mutex // one registration at a time, so that what is accepted is what was connected
 	listeners map[int]int
@@ -42,11 +43,11 @@ func (k *sock) closeEnd(end int) {
 }
 
 func newRegistrar() (*registrar, error) {
-	dir, err := os.MkdirTemp("", "millrace-shim-") // mode 0700
+	dir, held, err := makeFolder(os.TempDir())
 	if err != nil {
 		return nil, err
 	}
-	r := &registrar{dir: dir, listeners: map[int]int{}}
+	r := &registrar{dir: dir, held: held, listeners: map[int]int{}}
 	for _, kind := range []int{unix.SOCK_STREAM, unix.SOCK_SEQPACKET} {
 		if err := r.listen(kind); err != nil {
 			return nil, errors.Join(err, r.close())
@@ -110,5 +111,5 @@ func (r *registrar) close() error {
 		unix.Close(fd)
 	}
 	clear(r.listeners)
-	return os.RemoveAll(r.dir)
+	return errors.Join(os.RemoveAll(r.dir), r.held.Close())
 }
