@@ -26,7 +26,7 @@ func (d *checker) checkParts(c *Config) {
 	case k["devices"] != nil && k["services"] == nil && !stacked:
 		d.Fail(k["devices"], "set `stack: devices`, or leave them out", "devices are not used: there are no services, and listeners have `stack: kernel`")
 	}
-	for _, key := range []string{"routes", "tls_routes", "tcp_routes", "pools", "loops", "access_log", "rate_limits", "caches", "stack", "resolver"} {
+	for _, key := range []string{"routes", "tls_routes", "tcp_routes", "pools", "loops", "access_log", "tracing", "rate_limits", "caches", "stack", "resolver"} {
 		if k[key] != nil && k["listeners"] == nil {
 			d.Fail(k[key], "add listeners, or leave it out", "%s is for listeners, and there are none", key)
 		}

@@ -58,6 +58,7 @@ type Config struct {
 	ProxyLoops int           // key "loops": event loops of listeners with `stack: kernel`, default "auto" (LoopsAuto); with `stack: devices` there is one per queue
 	Network    Network       // key "network", with `stack: devices`
 	AccessLog  AccessLog     // key "access_log"
+	Tracing    *Tracing      // key "tracing"; nil is none
 	RateLimits []RateLimit   // key "rate_limits": that listeners and routes name
 	Caches     []Cache       // key "caches": of responses, that rules name
 	Resolver   Resolver      // key "resolver": of the names of backends

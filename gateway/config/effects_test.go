@@ -150,6 +150,7 @@ resolver: {servers: [192.0.2.53], timeout: 3s, attempts: 3, family: ipv4, min_tt
 network: {routes: [{to: 192.0.2.0/24, via: 198.18.0.9, device: eth0}]}
 access_log: {file: "-", buffer: 131072, format: combined, fields: [status, ja4, header.x-tenant], template: "${path}", rotate: {size: 8192, keep: 3}, sample: {one_in: 7, slow: 1s},
   syslog: {address: "udp:192.0.2.1:514", facility: user, app_name: edge}}
+tracing: {endpoint: "http://192.0.2.1:4318", one_in: 5, from: 192.0.2.0/24, service_name: edge}
 rate_limits: [{name: rl, key: {by: path, name: x, value: "${path}", prefix4: 24, prefix6: 48}, requests: 7, interval: 1m, burst: 9, keys: 99, announce: always, dry_run: true}]
 caches: [{name: kk, memory: 4194304, max_object: 99}]
 listeners:

@@ -59,7 +59,7 @@ func describedElsewhere(path string) bool {
 }
 
 func TestTheReferenceHasEveryKeyAndItsDefault(t *testing.T) {
-	names, defaults := keyRows(referencePages(t), `(?:stack|loops|network|access_log|resolver|rate_limits|caches|listeners|routes|tls_routes|tcp_routes|pools|devices|hash_key|snat|checksum|engine|cpus|extra_processor|kernel_flows|spin|tunnel|sources|limits|defence|table|sync|admin|metrics|inspection|services)[a-z0-9_.\[\]]*`)
+	names, defaults := keyRows(referencePages(t), `(?:stack|loops|network|access_log|tracing|resolver|rate_limits|caches|listeners|routes|tls_routes|tcp_routes|pools|devices|hash_key|snat|checksum|engine|cpus|extra_processor|kernel_flows|spin|tunnel|sources|limits|defence|table|sync|admin|metrics|inspection|services)[a-z0-9_.\[\]]*`)
 	if diff := cmp.Diff(keysOf(t), names); diff != "" {
 		t.Errorf("docs/gateway-keys.md and docs/http-gateway.md list other keys than the code has: %s", diff)
 	}
@@ -100,4 +100,4 @@ func TestTheReferenceHasEveryKeyAndItsDefault(t *testing.T) {
 	}
 }
 
-var laterSection = regexp.MustCompile(`^(?:stack|loops|network|access_log|resolver|rate_limits|caches|listeners|routes|tls_routes|tcp_routes|pools)\b`)
+var laterSection = regexp.MustCompile(`^(?:stack|loops|network|access_log|tracing|resolver|rate_limits|caches|listeners|routes|tls_routes|tcp_routes|pools)\b`)

@@ -43,6 +43,7 @@ func (d *decoder) config(n *yaml.Node, c *Config) {
 		strictyaml.Optional("loops", func(n *yaml.Node) { l7.proxyLoops(n, &c.ProxyLoops) }),
 		strictyaml.Optional("network", func(n *yaml.Node) { l7.network(n, &c.Network) }),
 		strictyaml.Optional("access_log", func(n *yaml.Node) { l7.accessLog(n, &c.AccessLog) }),
+		strictyaml.Optional("tracing", func(n *yaml.Node) { l7.tracing(n, c) }),
 		strictyaml.Optional("rate_limits", func(n *yaml.Node) { guardDecoder{l7}.rateLimits(n, c) }),
 		strictyaml.Optional("caches", func(n *yaml.Node) { cacheDecoder{l7}.caches(n, c) }),
 		strictyaml.Optional("listeners", func(n *yaml.Node) { l7.listeners(n, c) }),

@@ -3,9 +3,13 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -56,4 +60,33 @@ func TestBusiestBackendsOfServices(t *testing.T) {
 	if got := busiest(picture(1, l4control.BackendStatus{Name: "new", FromPackets: 8}), picture(3), 2*time.Second, 9); got[len(got)-1].Packets != 4 {
 		t.Errorf("%+v", got)
 	}
+}
+
+// Spans of requests reach a collector, also those that wait when a reload takes it away, and the metrics count them.
+func TestSpansReachTheCollector(t *testing.T) {
+	var mu sync.Mutex
+	came := 0
+	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) {
+		body, _ := io.ReadAll(q.Body)
+		mu.Lock()
+		defer mu.Unlock()
+		if came += strings.Count(string(body), `"spanId"`); q.URL.Path != "/v1/traces" || !strings.Contains(string(body), "edge") {
+			t.Errorf("%s: %s", q.URL.Path, body)
+		}
+	}))
+	defer collector.Close()
+	src := strings.NewReplacer(`"A"`, `"`+named(t, "a")+`"`, `, {name: b, address: "B"}`, "").Replace(siteConfig)
+	s := newSite(t, src+"tracing: {endpoint: '"+collector.URL+"', one_in: 1, service_name: edge}\n")
+	for range 3 {
+		s.get("/x") // two spans
+	}
+	s.get("/fixed") // one
+	s.reload(src)
+	s.get("/x")
+	await(t, func() bool { mu.Lock(); defer mu.Unlock(); return came == 7 })
+	await(t, func() bool { // the count comes after the answer
+		series, err := s.d.node.Registry().Gather()
+		text := fmt.Sprint(series)
+		return err == nil && strings.Contains(text, `millrace_http_spans_total{result="sent"} 7`) && strings.Contains(text, `millrace_http_spans_total{result="dropped"} 0`)
+	})
 }

@@ -51,6 +51,7 @@ var table = []field{
 		return r.Client.Addr().Unmap().WithZone("").AppendTo(b)
 	}},
 	{name: "client_port", number: func(b []byte, r *Record) []byte { return strconv.AppendUint(b, uint64(r.Client.Port()), 10) }},
+	{name: "trace_id", text: func(r *Record) string { return r.TraceID }},
 	{name: "user_agent", text: func(r *Record) string { return r.field("user-agent") }},
 	{name: "referer", text: func(r *Record) string { return r.field("referer") }},
 	{name: "server_name", text: func(r *Record) string { return r.ServerName }},

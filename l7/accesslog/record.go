@@ -23,6 +23,7 @@ type Record struct {
 	Status     int
 	Error      string // of Proxy-Status (RFC 9209 2.3), where the gateway answered for a backend
 	Reason     string // of input that was refused before it was a request: a Refusal, or the error of a handshake; of a request that a Guard has refused
+	TraceID    string // where the request has spans
 	RequestID  string // where the listener has a field for it, or a variable has asked for it
 	User       string // whom credentials of the request name, where its rule asks for some
 	Cache      string // what a cache has done, where the rule has one: the name of a cache.Count

@@ -66,6 +66,7 @@ func (s *Set) WriteMetrics(w *metrics.Writer) {
 		w.Counter("millrace_http_access_log_skipped_lines_total", "Requests without a line in the access log, as those of the sample stand for them.", logSkipped(s))
 	}
 	s.mu.Lock()
+	traced := s.traces
 	order, routes, guards := s.order, slices.Collect(maps.Values(s.routes)), s.guards
 	listeners := make([]admission, len(s.cfg.Listeners))
 	for i := range listeners {
@@ -73,6 +74,7 @@ func (s *Set) WriteMetrics(w *metrics.Writer) {
 		listeners[i] = admission{name, s.admissions[name], s.certificates(&s.cfg.Listeners[i])}
 	}
 	s.mu.Unlock()
+	traced.write(w)
 	for i := range listeners {
 		if wanted(&w.Selection, i, listeners[i].name) {
 			listeners[i].write(w)

@@ -29,6 +29,7 @@ import (
 // Options hold settings that are not in the configuration.
 type Options struct {
 	Log     *slog.Logger     // required
+	Version string           // of the program, for spans; may be empty
 	OnEvent func(pool.Event) // is called with changes of backends, from any goroutine; nil is none
 	Loops   []Loop           // with `stack: devices`: those of the stack; without, the kernel's sockets have loops of their own
 	QUIC    quicconn.Opener  // with Loops: opens UDP sockets of the stack
@@ -76,6 +77,7 @@ type Set struct {
 	admissions map[string]*proxy.Admission // of listeners
 	guards     guards
 	caches     Caches
+	traces     traces
 
 	authorities map[string]*authority // of ACME, by their folders
 	warned      map[string]time.Time  // of certificates that expire
@@ -270,6 +272,7 @@ func (s *Set) Close() error {
 		p.stop()
 	}
 	s.leaving.stop()
+	s.traces.leave(nil)
 	if l := s.log.Swap(nil); l != nil {
 		l.Close()
 	}

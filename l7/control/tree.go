@@ -19,6 +19,7 @@ import (
 	"github.com/millrace/millrace/l7/proxy"
 	"github.com/millrace/millrace/l7/rewrite"
 	"github.com/millrace/millrace/l7/route"
+	"github.com/millrace/millrace/l7/trace"
 	"github.com/millrace/millrace/quic"
 	"github.com/millrace/millrace/semantics"
 	"github.com/millrace/millrace/stack"
@@ -39,6 +40,8 @@ type plan struct {
 
 	authorities map[string]*authority
 	log         plannedLog
+	traces      traces
+	before      *trace.Exporter // in use
 }
 
 // openSites opens the folders of rules. Those of the plan before are closed by the collector, once no request needs them.
@@ -65,6 +68,9 @@ func openSites(cfg *config.Config) (map[*config.Static]*files.Site, error) {
 // drop gives back what a plan that is not used has opened.
 func (n *plan) drop(used map[string]*authority) error {
 	err := n.dropACME(used)
+	if n.traces.exporter != nil && n.traces.exporter != n.before {
+		n.traces.exporter.Close()
+	}
 	return errors.Join(err, n.log.target.Close())
 }
 
@@ -75,7 +81,7 @@ func (s *Set) plan(cfg *config.Config) (*plan, error) {
 	}
 	n := &plan{
 		cfg: cfg, tree: &proxy.Tree{}, pools: map[string]*pooled{}, served: map[string]*servedTLS{},
-		routes: map[string]*proxy.Route{}, admissions: s.admit(cfg), authorities: map[string]*authority{},
+		before: s.traces.exporter, routes: map[string]*proxy.Route{}, admissions: s.admit(cfg), authorities: map[string]*authority{},
 	}
 	var errs []error
 	var err error
@@ -112,6 +118,8 @@ func (s *Set) plan(cfg *config.Config) (*plan, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, errors.Join(err, n.drop(s.authorities))
 	}
+	n.traces = s.traces.plan(s, cfg)
+	n.tree.Tracer = n.traces.tracer
 	return n, nil
 }
 
@@ -137,6 +145,8 @@ func (s *Set) use(n *plan) error {
 	staple(s, n.served)
 	s.cfg, s.tree, s.pools, s.order, s.served, s.routes, s.admissions = n.cfg, n.tree, n.pools, n.order, n.served, n.routes, n.admissions
 	s.useGuards(n)
+	s.traces.leave(&n.traces)
+	s.traces = n.traces
 	s.caches = n.caches
 	s.caches.use(n.cfg)
 	errs = append(errs, s.useACME(n))

@@ -22,6 +22,9 @@ func (x *exchange) route() {
 	if x.client.listener.RequestID != "" { // few listeners have one, and each request asks
 		editor{x}.identify()
 	}
+	if x.w.tree.Tracer != nil {
+		tracing{x}.begin()
+	}
 	if !x.checkForm() {
 		return
 	}
@@ -236,6 +239,9 @@ func (x *exchange) forward(path, query string) {
 	}
 	if c.listener.RequestID != "" {
 		editor{x}.setRequestID()
+	}
+	if x.traced != nil {
+		tracing{x}.propagate()
 	}
 	if x.hold != nil {
 		x.fields = x.hold.identify(x.fields)

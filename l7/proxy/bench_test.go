@@ -10,6 +10,7 @@ import (
 	"github.com/millrace/millrace/http2"
 	"github.com/millrace/millrace/internal/testkit/memtransport"
 	"github.com/millrace/millrace/l7/cache"
+	"github.com/millrace/millrace/l7/trace"
 	"github.com/millrace/millrace/semantics"
 )
 
@@ -52,6 +53,27 @@ func BenchmarkRequest(b *testing.B) {
 					}
 				}
 			}
+		}
+	})
+	b.Run("traced", func(b *testing.B) { // a request in 100
+		r := newBenchRig(b)
+		r.worker.tree.Tracer = &trace.Tracer{OneIn: 100, Export: func(trace.Span) {}}
+		c := r.connect(memHTTP1)
+		b.ReportAllocs()
+		for b.Loop() {
+			c.Write(request)
+			r.run()
+			c.Take()
+		}
+	})
+	b.Run("untraced", func(b *testing.B) {
+		r := newBenchRig(b)
+		c := r.connect(memHTTP1)
+		b.ReportAllocs()
+		for b.Loop() {
+			c.Write(request)
+			r.run()
+			c.Take()
 		}
 	})
 	b.Run("cache", func(b *testing.B) {

@@ -8,6 +8,7 @@ import (
 	"github.com/millrace/millrace/l7/link"
 	"github.com/millrace/millrace/l7/pool"
 	"github.com/millrace/millrace/l7/side"
+	"github.com/millrace/millrace/l7/trace"
 	"github.com/millrace/millrace/semantics"
 	"github.com/millrace/millrace/websocket"
 )
@@ -144,11 +145,12 @@ type exchange struct {
 	key     string            // Sec-WebSocket-Key that the backend answers
 	reply   semantics.Message // a response that was changed
 
-	up, down  relay       // request and response
-	local     *local      // answers in place of a backend; nil: none
-	cached    *cached     // of a rule with a cache, nil otherwise
-	encoder   *compressed // of the response; nil: it passes as it is
-	inspected *inspected  // nil: the listener inspects nothing
+	up, down  relay          // request and response
+	local     *local         // answers in place of a backend; nil: none
+	cached    *cached        // of a rule with a cache, nil otherwise
+	traced    *trace.Request // nil: it has no spans
+	encoder   *compressed    // of the response; nil: it passes as it is
+	inspected *inspected     // nil: the listener inspects nothing
 
 	// One timer bounds the whole, the attempt and the wait for the next byte: see bounds.
 	began       clock.Time

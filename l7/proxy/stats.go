@@ -172,13 +172,16 @@ func (x *exchange) record() {
 			b.Add(int(RouteRetries), uint64(x.attempts-1))
 		}
 	}
+	if x.traced != nil {
+		tracing{x}.end(took)
+	}
 	if records(w) {
-		x.report(took)
+		w.onRecord(x.describe(took))
 	}
 }
 
-// report gives the record to the access log. The record is the worker's, so that none is allocated: whoever keeps it makes a copy.
-func (x *exchange) report(took time.Duration) {
+// describe returns the record. It is the worker's, so that none is allocated: who keeps it makes a copy.
+func (x *exchange) describe(took time.Duration) *Record {
 	info := x.client
 	r := &x.w.entry
 	*r = Record{
@@ -210,5 +213,8 @@ func (x *exchange) report(took time.Duration) {
 	if q := x.inspected; q != nil && q.reason != "" {
 		r.Reason = q.reason
 	}
-	x.w.onRecord(r)
+	if x.traced != nil {
+		r.TraceID = x.traced.ID()
+	}
+	return r
 }

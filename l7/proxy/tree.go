@@ -13,6 +13,7 @@ import (
 	"github.com/millrace/millrace/l7/rewrite"
 	"github.com/millrace/millrace/l7/route"
 	"github.com/millrace/millrace/l7/side"
+	"github.com/millrace/millrace/l7/trace"
 )
 
 // Tree is a configuration. It is not changed once workers have it: they read it without a lock, and for a moment of a reload some of
@@ -20,6 +21,7 @@ import (
 type Tree struct {
 	Listeners []*Listener
 	Pools     []*Pool
+	Tracer    *trace.Tracer // nil: requests have no spans
 }
 
 // Listener is an address on which clients are served.
