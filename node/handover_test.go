@@ -112,3 +112,16 @@ func TestARefusedNodeLeavesTheSockets(t *testing.T) {
 	}
 	conn.Close()
 }
+
+// TestASocketIsInheritedOnce has a socket of each kind at one address.
+func TestASocketIsInheritedOnce(t *testing.T) {
+	n := &Node{cfg: Config{Inherited: []Socket{{MetricsSocket, "a", os.Stdin}, {ControlSocket, "a", os.Stdout}}}}
+	for _, want := range []*os.File{os.Stdin, nil} {
+		if f := n.inherit(MetricsSocket, "a"); f != want {
+			t.Errorf("%v, want %v", f, want)
+		}
+	}
+	if n.inherit(ControlSocket, "b") != nil {
+		t.Error("a socket of another address")
+	}
+}

@@ -35,7 +35,7 @@ func inherit(t *testing.T, from []*EpollLoop, loops int) []*EpollLoop {
 // TestListenersTakeInheritedSockets gives the sockets of some loops to fewer and to more: each is taken once, and a loop without one
 // opens its own.
 func TestListenersTakeInheritedSockets(t *testing.T) {
-	for _, c := range []struct{ from, to, opened int }{{1, 1, 0}, {3, 2, 0}, {3, 1, 0}, {2, 3, 1}, {1, 4, 3}} {
+	for _, c := range []struct{ from, to, opened int }{{1, 1, 0}, {3, 2, 0}, {3, 1, 0}, {5, 3, 0}, {2, 3, 1}, {1, 4, 3}} {
 		var from []*EpollLoop
 		at := netip.MustParseAddrPort("127.0.0.1:0")
 		for range c.from {
