@@ -53,8 +53,8 @@ func TestAFloodOfRequestsHidesNoBackend(t *testing.T) {
 				if flood == "one" {
 					src = c.one
 				}
-				w.expect(0, asks(src, macForger), 0)
 				w.now = w.now.Add(time.Millisecond)
+				w.expect(0, asks(src, macForger), 0)
 			}
 			w.expect(1, asks(c.backend, moved), 1)
 			if got := w.reported(); got[netip.MustParseAddr(c.backend)] != moved || woken < 10 || woken > 200 {
