@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
@@ -124,6 +125,56 @@ sources: {deny: [198.18.0.66/32]}
 	}
 	if n != 0 {
 		t.Errorf("%d answers", n)
+	}
+}
+
+// A datagram in fragments is answered once all of it has come, in any order, by an error that quotes its first fragment: so
+// ends traceroute with long packets. Of one that never becomes whole nothing is said, and no fragment goes on.
+func TestClosedPortsAnswerWholeDatagrams(t *testing.T) {
+	for _, at := range closedPorts {
+		for n := range 6 {
+			w := newWorld(t, fmt.Sprintf(closedConfig, ""))
+			o := w.withOutput()
+			s := client(at[0], fmt.Sprintf(at[1], 33434), "")
+			s.payload = string(make([]byte, 1000))
+			s.ttl = uint8(1 + n%2*63)
+			list := split(s.bytes(), 400, 9)
+			in := permuted(list, n)
+			o.held(0, in[:2]...)
+			if w.h.Tick(w.now); len(o.resumed) != 0 {
+				t.Fatalf("order %d: %d fragments before all have come", n, len(o.resumed))
+			}
+			o.held(0, in[2])
+			w.h.Tick(w.now)
+			if len(o.resumed) != 3 || o.resumed[0].verdict != packet.Forward || o.resumed[0].port != 0 {
+				t.Fatalf("order %d: %d resumed, the first %v", n, len(o.resumed), o.resumed[0].verdict)
+			}
+			got, code := toldBy(t, o.resumed[0].p), uint8(3)
+			if at[0][0] == '[' {
+				code = 4
+			}
+			if got.code != code || !bytes.Equal(got.quote, list[0][14:]) {
+				t.Errorf("order %d: told %+v", n, got)
+			}
+			for _, r := range o.resumed[1:] {
+				if r.verdict != packet.DropFragment {
+					t.Errorf("order %d: another fragment is resumed as %v", n, r.verdict)
+				}
+			}
+			w.expect(0, split(datagrams()[0].bytes(), 1000, 10)[0], 1) // others do not wait
+			o.resumed = nil
+			o.held(0, split(s.bytes(), 400, 11)[:2]...)
+			w.after(2 * time.Second)
+			o.expect(t, "a part", 2)
+			if a := w.g.Status().Answers; a["closed_port"] != 1 {
+				t.Errorf("answers %v", a)
+			}
+			for i, p := range split(s.bytes(), 400, 12) { // another handler of the loop gets it at once
+				if v := o.beside(p, true); v != packet.Deliver {
+					t.Errorf("fragment %d, offered: %v", i, v)
+				}
+			}
+		}
 	}
 }
 

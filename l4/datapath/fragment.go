@@ -206,7 +206,7 @@ func (h defragmenter) fragment(d *packet.Desc, p []byte) packet.Verdict {
 		return h.rejectDatagram(d, p)
 	case e != nil && e.rejected:
 		return packet.DropFragment
-	case f.at == 0 && e == nil && f.more && h.holdsUnfinished(&f):
+	case f.at == 0 && e == nil && f.more && (h.holdsUnfinished(&f) || h.answersWhole(d, p, &f)):
 		return h.holdWhole(&f)
 	case f.at == 0:
 		verdict := h.firstFragment(d, p, &f, e)
@@ -264,6 +264,26 @@ func (h defragmenter) holdsUnfinished(f *fragmentHeader) bool {
 	return u.n >= max(mostUnfinished/h.loops, 1)
 }
 
+// answersWhole reports whether a datagram is answered once all of it has come: it is to a closed port of a service address.
+// Its host would put it together first, and of a datagram that never becomes whole nothing is said.
+func (h defragmenter) answersWhole(d *packet.Desc, p []byte, f *fragmentHeader) bool {
+	if h.held.deciding || h.out == nil || h.offered != toThis || h.meetingLoop(&f.key) != h.loop {
+		return false
+	}
+	return h.toClosed(d, p)
+}
+
+// toClosed reports whether a first fragment is to a closed port that is answered.
+func (h defragmenter) toClosed(d *packet.Desc, p []byte) bool {
+	if d.L4 == 0 || d.Proto != wire.ProtoTCP && d.Proto != wire.ProtoUDP {
+		return false
+	}
+	var v view
+	v.read(d, p)
+	v.part = first
+	return h.responder().toClosedPort(&v)
+}
+
 // firstFragment decides the first fragment of a datagram, which is e when it has come before, and
 // remembers what it says if it passes.
 func (h defragmenter) firstFragment(d *packet.Desc, p []byte, f *fragmentHeader, e *datagram) packet.Verdict {
@@ -280,6 +300,8 @@ func (h defragmenter) firstFragment(d *packet.Desc, p []byte, f *fragmentHeader,
 		is.rejected = true
 		h.fragments.add(is, h.now)
 		return packet.DropFragment
+	case e == nil && h.held.deciding && h.toClosed(d, p): // all of it has come, and none of it goes on
+		return h.routeFirst(d, p, f, &is)
 	case e == nil:
 		is.id = h.fragments.nextID(h.loop, h.loops)
 		return h.newDatagram(d, p, f, &is)

@@ -81,10 +81,11 @@ func (h responder) toClosedPort(v *view) bool {
 
 // closedPort decides a packet to a port that has no service, and is dropped for the reason why: at the address of a service
 // it is answered as a host without a listener does, so that a wrong port is no time-out. Not while another handler of the
-// loop or a peer gateway may serve the port, and not about a fragment, of whose datagram the rest may never come.
+// loop or a peer gateway may serve the port, and not about a fragment, of whose datagram the rest may never come. The first
+// fragment of a datagram that was held until it was whole (answersWhole) stands for all of it.
 func (h responder) closedPort(v *view, why packet.Verdict) packet.Verdict {
 	switch {
-	case v.part != whole, h.offered == toFirst, h.snap.HoldResets, !h.snap.closes(v.dst):
+	case v.part == later, v.part == first && !h.held.deciding, h.offered == toFirst, h.snap.HoldResets, !h.snap.closes(v.dst):
 		return why
 	case h.snap.martian(v.src):
 		return packet.DropMartian
