@@ -5,6 +5,7 @@
  */
 
 #include "interfaces.h"
+#include "resolve.h"
 
 #include <arpa/inet.h>
 #include <dlfcn.h>
@@ -27,7 +28,7 @@ static resolver *libc_resolver(void)
 	return r;
 }
 
-static bool numeric(const char *host)
+bool numeric_host(const char *host)
 {
 	unsigned char ip[16];
 	char plain[INET6_ADDRSTRLEN];
@@ -40,8 +41,7 @@ static bool numeric(const char *host)
 	return (strpbrk(host, " \t\n\v\f\r") == NULL && inet_aton(host, &v4) != 0) || inet_pton(AF_INET6, plain, ip) == 1;
 }
 
-/* resolve asks the node. It returns 0 or an EAI error. */
-static int resolve(const char *host, int family, struct shim_reply *reply)
+int resolve_host(const char *host, int family, struct shim_reply *reply)
 {
 	struct shim_request q = {.op = SHIM_RESOLVE, .arg = family};
 	size_t n = strlen(host);
@@ -125,10 +125,10 @@ INTERPOSED int getaddrinfo(const char *restrict host, const char *restrict servi
 			return cause;
 		hints = &own;
 	}
-	if (!active() || host == NULL || numeric(host) || (hints != NULL && (hints->ai_flags & AI_NUMERICHOST) != 0))
+	if (!active() || host == NULL || numeric_host(host) || (hints != NULL && (hints->ai_flags & AI_NUMERICHOST) != 0))
 		return libc_resolver()(host, service, hints, list);
 	int family = hints != NULL ? hints->ai_family : AF_UNSPEC;
-	int result = resolve(host, family, &reply);
+	int result = resolve_host(host, family, &reply);
 	if (result == 0)
 		result = chain(&reply, service, hints, list);
 	if (result == 0 && hints != NULL && (hints->ai_flags & AI_CANONNAME) != 0)
