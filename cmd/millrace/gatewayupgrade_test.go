@@ -101,6 +101,7 @@ type load struct {
 	answered atomic.Int64
 	mu       sync.Mutex
 	failed   []error
+	closes   []func() // of clients, at the end
 }
 
 // run runs a client in a loop.
@@ -131,6 +132,9 @@ func (l *load) end(t *testing.T, least int64) {
 	t.Helper()
 	l.done.Store(true)
 	l.all.Wait()
+	for _, f := range l.closes {
+		f()
+	}
 	if n := l.answered.Load(); len(l.failed) > 0 || n < least {
 		t.Errorf("%d requests were answered, want %d or more, and %d failed: %v", n, least, len(l.failed), errors.Join(l.failed[:min(len(l.failed), 5)]...))
 	}
@@ -149,11 +153,19 @@ func fresh(addr, want string) func() error {
 	}
 }
 
-// kept sends requests over a connection until the gateway announces its end; it does not repeat any.
-func kept(addr, want string) func() error {
+// runKept runs a client that sends requests over a connection until the gateway announces its end; it does not repeat any. At the end it
+// closes the connection: the process that has it waits for one more request.
+func (l *load) runKept(addr, want string) {
 	var c net.Conn
 	var r *bufio.Reader
-	return func() (err error) {
+	closeConn := func() {
+		if c != nil {
+			c.Close()
+		}
+		c = nil
+	}
+	l.closes = append(l.closes, closeConn)
+	l.run(func() (err error) {
 		if c == nil {
 			if c, err = net.DialTimeout("tcp", addr, 20*time.Second); err != nil {
 				c = nil
@@ -163,11 +175,10 @@ func kept(addr, want string) func() error {
 		}
 		last, err := exchange(c, r, "GET / HTTP/1.1\r\nHost: a\r\n\r\n", want)
 		if err != nil || last {
-			c.Close()
-			c = nil
+			closeConn()
 		}
 		return err
-	}
+	})
 }
 
 // exchange sends a request and reads its response. last reports that it is the last one of the connection.
@@ -196,7 +207,7 @@ func TestUpgradeRefusesNoRequest(t *testing.T) {
 	var l load
 	for range 2 {
 		l.run(fresh(s.addr, "one"))
-		l.run(kept(s.addr, "one"))
+		l.runKept(s.addr, "one")
 	}
 	old := s.first.Process.Pid
 	for _, loops := range []string{"1", "3"} {
@@ -301,7 +312,7 @@ func TestWhatCannotReplaceTheGatewayLeavesItAsItIs(t *testing.T) {
 	}
 	var l load
 	l.run(fresh(s.addr, "one"))
-	l.run(kept(s.addr, "one"))
+	l.runKept(s.addr, "one")
 	for _, c := range []struct {
 		code int
 		want string

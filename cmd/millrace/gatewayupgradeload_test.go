@@ -157,7 +157,7 @@ func TestUpgradesLoseNothing(t *testing.T) {
 	}
 	for range 2 {
 		l.run(fresh(s.addr, "one"))
-		l.run(kept(s.addr, "one"))
+		l.runKept(s.addr, "one")
 		l.run(over(h2, "https://"+safe+"/", "one"))
 	}
 	l.run(func() error { // a connection of QUIC for each request
