@@ -203,8 +203,8 @@ func TestClientsThatTakeAllDescriptors(t *testing.T) {
 func TestRequestsWaitForDescriptors(t *testing.T) {
 	backend, peer, answers := descriptorPeer(t)
 	fewDescriptors(t, 100)
-	src := descriptorsConfig + `- {name: q, backends: [{name: b, address: "BACKEND"}]}
-`
+	src := strings.Replace(descriptorsConfig, "{name: p, backends", "{name: p, timeouts: {wait: 1m}, backends", 1) +
+		"- {name: q, timeouts: {wait: 1m}, backends: [{name: b, address: \"BACKEND\"}]}\n"
 	src = strings.Replace(src, "routes:\n", "routes:\n- {name: b, hostnames: [b], rules: [{backend_refs: [{name: q}]}]}\n", 1)
 	s := newSite(t, strings.ReplaceAll(src, "BACKEND", backend))
 	for _, host := range []string{"a", "b", "a"} {

@@ -44,7 +44,9 @@ func TestRequestsWaitUntilThereIsADescriptor(t *testing.T) {
 	for _, mode := range []StreamMode{NoStream, StreamTCP} {
 		for _, p := range []PoolProtocol{HTTP1, HTTP2} {
 			t.Run(fmt.Sprint("mode ", mode, ", protocol ", p), func(t *testing.T) {
-				r := newRig(t, echoBackend(t, true), func(r *rig) { r.pool.Protocol, r.tree.Listeners[0].Stream = p, mode })
+				r := newRig(t, echoBackend(t, true), func(r *rig) {
+					r.pool.Protocol, r.pool.Wait, r.tree.Listeners[0].Stream = p, patience, mode
+				})
 				s := &scarce{Loop: r.loop, failures: 30}
 				r.do(func() { r.worker.Loop = s })
 				var wg sync.WaitGroup
@@ -114,9 +116,10 @@ func TestALackOfDescriptorsIsNotTheBackends(t *testing.T) {
 // The idle connection to a backend is closed for a request that another one is to serve.
 func TestIdleConnectionsLeaveTheirDescriptors(t *testing.T) {
 	r := newRig(t, echoBackend(t, false), func(r *rig) {
+		r.pool.Wait = patience
 		p, err := pool.New(pool.Options{Name: "q"}, []pool.BackendOptions{{Name: "b", Address: netip.MustParseAddrPort(echoBackend(t, false))}}, 1)
 		must(t, err)
-		r.tree.Pools = append(r.tree.Pools, &Pool{Pool: p})
+		r.tree.Pools = append(r.tree.Pools, &Pool{Pool: p, Wait: patience})
 	})
 	s := &scarce{Loop: r.loop}
 	s.idle = func() (n int) {
@@ -143,6 +146,7 @@ func TestRequestsWaitForTheSocketOfHTTP3(t *testing.T) {
 	var failures atomic.Int32
 	r := http3Rig(t, backend, func(r *rig) {
 		r.over3(roots)
+		r.pool.Wait = patience
 		open := r.endpoints.Open
 		r.endpoints.Open = func(at netip.AddrPort, c quic.TransportConfig) (*quic.Transport, error) {
 			if at.Port() == 0 && failures.Add(1) <= 3 {
