@@ -126,7 +126,7 @@ func TestAGatewayOfListenersAlone(t *testing.T) {
 		{"gateway status q", "127.0.0.1:9"},
 		{"gateway status --backend a", "p HTTP round_robin"},
 		{"gateway status --json", `"pools": [`},
-		{"gateway route http://" + addr + "/", "none of its 3 rules is for the host"},
+		{"gateway route http://" + addr + "/", "none of its 4 rules is for the host"},
 		{"__complete gateway status ", "p\nq\n"},
 		{"__complete gateway drain p ", "a\n"},
 		{"__complete gateway route --method P", "POST"},
