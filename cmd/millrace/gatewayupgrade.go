@@ -30,7 +30,7 @@ contents of that file back first.
 that a reload refuses has changed. The systemd unit reloads in this way.
 
 Devices are closed by the old process and opened by the new one, which takes the
-connections of services: their packets are lost for some 0.2 seconds.
+connections of services: their packets are lost for a fraction of a second.
 docs/upgrading.md has the details, and what cannot be handed over.
 
 --json prints one object: schema, pid and version (of the new process), drain (how
