@@ -284,3 +284,74 @@ func threadTime(t *testing.T) time.Duration {
 	}
 	return time.Duration(ts.Nano())
 }
+
+// Few datagrams of many fragments fill a backend's memory as many of few do. They pass up to a bound, and whole datagrams of
+// others pass beyond it.
+func TestAFloodOfLongUnfinishedDatagramsIsBounded(t *testing.T) {
+	for i, s := range append(datagrams(), datagrams()...) {
+		w := newWorld(t, fill(""))
+		o := w.withOutput()
+		long := s
+		long.payload = string(make([]byte, 16*44))
+		const n, parts = 100, 44
+		var flood [parts * n][]byte
+		for id := range n {
+			for at, p := range split(long.bytes(), 16, uint32(id+1))[:parts] {
+				if i < 2 {
+					flood[id*parts+at] = p // one datagram after the other
+				} else {
+					flood[at*n+id] = p // all at once
+				}
+			}
+		}
+		passed := 0
+		for k, p := range flood {
+			if w.runHeld(o, p) == packet.Forward {
+				passed++
+			}
+			if k%parts == 0 {
+				w.h.Tick(w.now)
+			}
+		}
+		if most := []int{700, 1400}[i/2]; passed < most-200 || passed > most {
+			t.Errorf("%d fragments of unfinished datagrams pass, want at most %d", passed, most)
+		}
+		o.resumed = nil
+		whole := split(s.bytes(), 1000, 7777)
+		o.kept = 0
+		for _, p := range whole {
+			if v := w.runHeld(o, p); v != packet.Hold {
+				t.Fatal(v)
+			}
+		}
+		w.h.Tick(w.now)
+		var out [][]byte
+		for _, r := range o.resumed {
+			if r.verdict == packet.Forward {
+				out = append(out, r.p)
+			}
+		}
+		if len(out) != len(whole) || flowOf(join(t, out)).payload != s.payload {
+			t.Errorf("%d fragments of a whole datagram pass", len(out))
+		}
+		w.after(20 * time.Second)
+		w.runHeld(o, split(s.bytes(), 1000, 7779)[0])
+		w.after(20 * time.Second) // forgotten
+		for _, p := range split(s.bytes(), 1000, 7778) {
+			w.expect(0, p, 1)
+		}
+	}
+}
+
+// Long datagrams that become whole do not count, however many pass at once.
+func TestLongWholeDatagramsAreNotHeld(t *testing.T) {
+	w := newWorld(t, fill(""))
+	w.withOutput()
+	s := datagrams()[0]
+	s.payload = string(make([]byte, 16*44))
+	for id := range uint32(200) {
+		for _, p := range split(s.bytes(), 16, id+1) {
+			w.expect(0, p, 1)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package datapath
 
 import (
 	"encoding/binary"
+	"sync/atomic"
 	"time"
 
 	"github.com/millrace/millrace/clock"
@@ -48,6 +49,8 @@ type datagram struct {
 	declined bool   // another handler of the loop may have its flow, so all go there
 	end      uint16 // of the first fragment's data; 0 where none has come
 	came     coverage
+	pieces   uint16 // that count as unfinished
+	entire   bool   // all of it was held until it had come
 	ports    uint32 // source << 16 | destination; of an echo request type, code and checksum
 	id       uint32 // the identification that takes the place of the sender's, where addresses change
 	until    ticks  // 0 in an entry that is free
@@ -88,7 +91,7 @@ func newFragments(n int, seed *random.Source) *fragments {
 	sets := max(1, n/fragmentWays)
 	return &fragments{
 		list: make([]datagram, sets*fragmentWays), sets: uint64(sets), next: uint32(seed.Uint64()),
-		key: newHashKey(seed),
+		key: newHashKey(seed), unfinished: unfinished{shown: new(atomic.Int32)},
 	}
 }
 
@@ -233,6 +236,10 @@ func (h defragmenter) laterFragment(d *packet.Desc, p []byte, f *fragmentHeader,
 	case scattered:
 		return packet.DropFragment
 	}
+	if !e.entire && !e.echo() && h.pieces(&f.key) >= mostPieces {
+		e.rejected = true
+		return packet.DropFragment
+	}
 	d.Proto = e.proto
 	var v view
 	v.read(d, p)
@@ -240,9 +247,29 @@ func (h defragmenter) laterFragment(d *packet.Desc, p []byte, f *fragmentHeader,
 	v.part, v.id, v.idAt = later, e.id, f.idAt
 	verdict := h.routeFragment(&v)
 	if !verdict.Dropped() {
+		if !e.echo() && came != e.came && h.meetingLoop(&f.key) == h.loop {
+			h.fragments.unfinished.addPiece(e, h.now)
+		}
 		h.fragments.passed(e, &came, h.now)
 	}
 	return verdict
+}
+
+// pieces returns how many fragments of unfinished datagrams have passed, of all loops where those of this one have many: 0 at a
+// loop that is handed them by the one where they meet.
+func (h defragmenter) pieces(k *fragmentKey) int {
+	u := &h.fragments.unfinished
+	if u.pieces < manyPieces/h.loops || h.out == nil || h.meetingLoop(k) != h.loop {
+		return 0
+	}
+	u.advance(h.now)
+	n := u.pieces
+	for i, o := range h.others {
+		if i != h.loop {
+			n += int(o.fragments.unfinished.shown.Load())
+		}
+	}
+	return n
 }
 
 // routeFragment decides a fragment of which the protocol and the ports are known.
@@ -257,11 +284,13 @@ func (h defragmenter) routeFragment(v *view) packet.Verdict {
 // one where they meet lets them pass, for that has held them.
 func (h defragmenter) holdsUnfinished(f *fragmentHeader) bool {
 	u := &h.fragments.unfinished
-	if u.n < max(mostUnfinished/h.loops, 1) || h.held.deciding || h.out == nil || h.meetingLoop(&f.key) != h.loop {
+	switch most := max(mostUnfinished/h.loops, 1); {
+	case u.n < most && u.pieces < manyPieces/h.loops, h.held.deciding, h.out == nil, h.meetingLoop(&f.key) != h.loop:
 		return false
+	default:
+		u.advance(h.now)
+		return u.n >= most || h.pieces(&f.key) >= manyPieces
 	}
-	u.advance(h.now)
-	return u.n >= max(mostUnfinished/h.loops, 1)
 }
 
 // answersWhole reports whether a datagram is answered once all of it has come: it is to a closed port of a service address.
@@ -293,7 +322,7 @@ func (h defragmenter) firstFragment(d *packet.Desc, p []byte, f *fragmentHeader,
 	case e != nil && e.end == 0: // declined without a first
 		e.until, e = 0, nil
 	}
-	is := datagram{key: f.key, proto: d.Proto, end: uint16(f.end), ports: binary.BigEndian.Uint32(p[d.L4:])}
+	is := datagram{key: f.key, proto: d.Proto, end: uint16(f.end), entire: h.held.deciding, ports: binary.BigEndian.Uint32(p[d.L4:])}
 	is.came.add(f)
 	switch {
 	case e == nil && h.held.overlaps(&f.key, f.end):
