@@ -49,7 +49,9 @@ func (s *Set) planPool(cfg *config.Config, c *config.Pool) (*pooled, error) {
 		}
 		p.Pool, p.drains, p.fresh = made, &drains{timers: map[*pool.Backend]*time.Timer{}}, true
 	}
-	p.proxy.Pool = p.Pool
+	if p.proxy.Pool != p.Pool { // workers read it
+		p.proxy.Pool = p.Pool
+	}
 	if c.Affinity != nil {
 		if p.affinity = affinityOf(old, c.Affinity); p.proxy.Affinity == nil { // workers read the one of before
 			p.proxy.Affinity = &proxy.Affinity{Table: p.affinity, Key: affinityKey(c.Affinity)}
