@@ -13,7 +13,7 @@ import (
 
 // oracleParts are the arguments of the program of testdata/oracle.c.
 var oracleParts = []string{
-	"refused", "refused-later", "connected", "resets", "halves", "fresh", "urgent", "pointers", "ended", "ended-unread", "ended-write",
+	"refused", "refused-later", "refused-at-once", "connected", "resets", "halves", "fresh", "urgent", "pointers", "ended", "ended-unread", "ended-write",
 }
 
 // oracleModes are how the program reaches itself, and the lines that may differ from the kernel's stack.

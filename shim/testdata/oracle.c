@@ -96,6 +96,16 @@ static void await(int fd, int want)
 		;
 }
 
+/*
+ * await_end waits for the end of a connection that fails. Where the node closes its end, the kernel wakes the program before it frees the bytes
+ * that keep the socket from being writable: POLLOUT comes some microseconds behind POLLHUP and POLLERR.
+ */
+static void await_end(int fd)
+{
+	await(fd, POLLHUP);
+	await(fd, POLLOUT);
+}
+
 /* pair makes a connection. */
 static void pair(int *client, int *server)
 {
@@ -143,18 +153,35 @@ static void refused_later(void)
 	int keeper, port = closed_port(&keeper), fd = stream();
 	nonblocking(fd, true);
 	show("nonblocking", join(fd, port));
-	await(fd, POLLHUP);
+	await_end(fd);
 	show("events", events(fd, POLLIN | POLLOUT | POLLRDHUP, 0));
 	show("connect has the cause", join(fd, port));
 	close(fd);
 	fd = stream();
 	nonblocking(fd, true);
 	show("nonblocking", join(fd, port));
-	await(fd, POLLHUP);
+	await_end(fd);
 	show("SO_ERROR", error_of(fd));
 	show("SO_ERROR again", error_of(fd));
 	show("connect after the cause was taken", join(fd, port));
 	close(fd);
+	close(keeper);
+}
+
+/* A connection that fails never looks complete: POLLOUT alone. */
+static void refused_at_once(void)
+{
+	int keeper, port = closed_port(&keeper), wrong = 0;
+	for (int i = 0; i < 300; i++) {
+		int fd = stream(), seen = 0;
+		nonblocking(fd, true);
+		join(fd, port);
+		for (int tries = 0; tries < 10000000 && seen == 0; tries++)
+			seen = events(fd, POLLOUT, 0);
+		wrong += (seen & (POLLERR | POLLHUP)) == 0;
+		close(fd);
+	}
+	show("looks complete", wrong);
 	close(keeper);
 }
 
@@ -365,7 +392,8 @@ int main(int argc, char **argv)
 	static const struct {
 		const char *name;
 		void (*run)(void);
-	} all[] = {{"refused", refused}, {"refused-later", refused_later}, {"connected", connected}, {"resets", resets}, {"halves", halves}, {"fresh", fresh},
+	} all[] = {{"refused", refused}, {"refused-later", refused_later}, {"refused-at-once", refused_at_once},
+		   {"connected", connected}, {"resets", resets}, {"halves", halves}, {"fresh", fresh},
 		   {"urgent", urgent}, {"pointers", pointers}, {"ended", ended}, {"ended-unread", ended_unread}, {"ended-write", ended_write}};
 	for (size_t i = 0; i < sizeof all / sizeof *all && argc == 2; i++)
 		if (strcmp(argv[1], all[i].name) == 0) {
