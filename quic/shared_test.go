@@ -163,7 +163,10 @@ func TestPacketsOfNoProcess(t *testing.T) {
 	defer client.Close()
 	at := p.conn.LocalAddr()
 	for _, b := range [][]byte{
-		{}, {0x40}, {0xc0, 0, 0, 0, 1, 12}, append([]byte{0x40, 1}, make([]byte, 40)...),
+		{},
+		{0x40},
+		{0xc0, 0, 0, 0, 1, 12},
+		append([]byte{0x40, 1}, make([]byte, 40)...),
 		append([]byte{0xc0, 0, 0, 0, 1, 12, 1}, make([]byte, 40)...), append([]byte{0xc0, 0, 0, 0, 1, 20, 1}, make([]byte, 60)...),
 	} {
 		if _, err := client.WriteTo(b, at); err != nil {

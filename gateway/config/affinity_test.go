@@ -19,9 +19,13 @@ func TestKeysOfAffinity(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	for _, bad := range []struct{ file, want string }{
-		{checked("HTTP", "affinity: {by: header}"), `lacks the key "name"`}, {checked("HTTP", "affinity: {name: x}"), "name is not for affinity by client"},
-		{checked("HTTP", "affinity: {by: path}"), "client"}, {checked("HTTP", "affinity: {}, sticky: {}"), "leave one of them out"}, {checked("HTTP", "affinity: {entries: 7}"), "entries"},
-		{checked("HTTP", "affinity: {ttl: 100ms}"), "ttl"}, {strings.Replace(kinds["tcp"], "protocol: TCP, backends", "protocol: TCP, affinity: {by: query, name: x}, backends", 1), "passes TCP through"},
+		{checked("HTTP", "affinity: {by: header}"), `lacks the key "name"`},
+		{checked("HTTP", "affinity: {name: x}"), "name is not for affinity by client"},
+		{checked("HTTP", "affinity: {by: path}"), "client"},
+		{checked("HTTP", "affinity: {}, sticky: {}"), "leave one of them out"},
+		{checked("HTTP", "affinity: {entries: 7}"), "entries"},
+		{checked("HTTP", "affinity: {ttl: 100ms}"), "ttl"},
+		{strings.Replace(kinds["tcp"], "protocol: TCP, backends", "protocol: TCP, affinity: {by: query, name: x}, backends", 1), "passes TCP through"},
 	} {
 		if _, err := Parse("f", []byte(bad.file)); err == nil || !strings.Contains(err.Error(), bad.want) {
 			t.Errorf("%s: %v, want %q", bad.file, err, bad.want)

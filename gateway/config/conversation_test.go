@@ -21,7 +21,9 @@ func TestConversationsOfChecks(t *testing.T) {
 		t.Errorf("%q", c.Pools[0].Health.TCP)
 	}
 	for _, bad := range []struct{ check, want string }{
-		{"type: tcp, tcp: [{send: a, expect: b}]", "sends or expects one thing"}, {"type: tcp, tcp: [{}]", "either send or expect"}, {"type: http, tcp: [{send: a}]", "tcp is not for checks of type http"},
+		{"type: tcp, tcp: [{send: a, expect: b}]", "sends or expects one thing"},
+		{"type: tcp, tcp: [{}]", "either send or expect"},
+		{"type: http, tcp: [{send: a}]", "tcp is not for checks of type http"},
 		{"type: tcp, tcp: [" + strings.Repeat("{send: a}, ", 17) + "]", "at most 16"},
 	} {
 		if _, err := Parse("f", []byte(checked("HTTP", "health: {"+bad.check+"}"))); err == nil || !strings.Contains(err.Error(), bad.want) {

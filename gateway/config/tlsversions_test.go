@@ -17,9 +17,13 @@ func TestVersionsSuitesAndStaplesOfListeners(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	for _, bad := range []struct{ file, want string }{
-		{with("min_version: '1.3', max_version: '1.2'"), "below min_version"}, {with("max_version: '1.1'"), "max_version"}, {with("min_version: '1.3', ciphers: TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"), "ciphers has no effect"},
-		{with("ciphers: TLS_RSA_WITH_AES_128_GCM_SHA256"), "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"}, {with("ciphers: [TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384, TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384]"), "cipher suite"},
-		{strings.Replace(kinds["https"], "{cert: b}]", "{cert: b}], max_version: '1.2'", 1), "HTTP/3 has TLS 1.3"}, {with("ocsp: yes"), "fetch"},
+		{with("min_version: '1.3', max_version: '1.2'"), "below min_version"},
+		{with("max_version: '1.1'"), "max_version"},
+		{with("min_version: '1.3', ciphers: TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"), "ciphers has no effect"},
+		{with("ciphers: TLS_RSA_WITH_AES_128_GCM_SHA256"), "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"},
+		{with("ciphers: [TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384, TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384]"), "cipher suite"},
+		{strings.Replace(kinds["https"], "{cert: b}]", "{cert: b}], max_version: '1.2'", 1), "HTTP/3 has TLS 1.3"},
+		{with("ocsp: yes"), "fetch"},
 	} {
 		if _, err := Parse("f", []byte(bad.file)); err == nil || !strings.Contains(err.Error(), bad.want) {
 			t.Errorf("%s: %v, want %q", bad.file, err, bad.want)

@@ -39,7 +39,8 @@ func TestAConversationIsJudged(t *testing.T) {
 		want  string
 	}{
 		{[]Step{expect2("220 ready\r\n"), send("EHLO a\n"), expect2("250 EHLO a\r\n"), expect2("again"), send("QUIT\n"), expect2("221")}, ""},
-		{nil, ""}, {[]Step{send("QUIT\n")}, ""},
+		{nil, ""},
+		{[]Step{send("QUIT\n")}, ""},
 		{[]Step{expect2("220"), send("QUIT\n"), expect2("220")}, "step 3: wrong answer: the connection has ended"},
 		{[]Step{expect2("220 ready"), expect2("ready")}, "no answer"}, // what a step has found is not found again
 		{[]Step{send("FLOOD\n"), expect2("none")}, "step 2: wrong answer"},

@@ -394,8 +394,12 @@ func TestUnknownConnectionsOfALostPeerAreNotReset(t *testing.T) {
 		state peerState
 		want  packet.Verdict
 	}{
-		{peerAbsent, packet.DropNoFlow}, {peerGone, packet.Forward}, {peerInStep, packet.Forward}, {peerLost, packet.DropNoFlow},
-		{peerInStep, packet.Forward}, {peerLost, packet.DropNoFlow},
+		{peerAbsent, packet.DropNoFlow},
+		{peerGone, packet.Forward},
+		{peerInStep, packet.Forward},
+		{peerLost, packet.DropNoFlow},
+		{peerInStep, packet.Forward},
+		{peerLost, packet.DropNoFlow},
 	} {
 		w.g.peerChanged(was, c.state)
 		was = c.state

@@ -177,11 +177,13 @@ func TestExplainNamesWhatRefuses(t *testing.T) {
 		{Query{URL: "http://closed.example/", Client: from("198.18.8.1")}, &Refusal{503, "maintenance of route closed"}, of},
 		{Query{URL: "http://closed.example/", Client: from("198.18.9.1")}, nil, of},
 		{
-			Query{URL: "http://inside.example/", Client: from("198.18.9.1")}, nil,
+			Query{URL: "http://inside.example/", Client: from("198.18.9.1")},
+			nil,
 			append(of[:3:3], "limits.body_bytes of route inside", "rate limit login of route inside", "auth.basic of route inside", "concurrency of route inside"),
 		},
 		{
-			Query{URL: "http://inside.example/", Client: from("198.18.8.1")}, &Refusal{403, "sources of route inside"},
+			Query{URL: "http://inside.example/", Client: from("198.18.8.1")},
+			&Refusal{403, "sources of route inside"},
 			append(of[:3:3], "limits.body_bytes of route inside", "rate limit login of route inside", "auth.basic of route inside", "concurrency of route inside"),
 		},
 		{Query{URL: "tcp://198.18.0.1:5432", Client: from("198.18.9.1")}, &Refusal{0, "sources of listener db"}, nil},

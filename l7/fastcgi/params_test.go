@@ -32,8 +32,15 @@ func testRequest() Request {
 		Script: Script{"/blog/index.php", "/2026/a b"}, Root: "/srv/www", Method: "POST", Target: "/blog/index.php/2026/a%20b?x=1&y", Query: "x=1&y", Protocol: "HTTP/2",
 		Host: "shop.example:8443", Client: netip.MustParseAddr("::ffff:192.0.2.7"), Port: 4711, Local: netip.MustParseAddrPort("198.18.0.1:443"), TLS: true, User: "ann",
 		Fields: []semantics.Field{
-			{Name: "host", Value: "other.example"}, {Name: "content-type", Value: "text/plain"}, {Name: "content-length", Value: "5"}, {Name: "accept", Value: "text/html"},
-			{Name: "cookie", Value: "a=b"}, {Name: "accept", Value: "*/*"}, {Name: "cookie", Value: "c=d"}, {Name: "x-forwarded-for", Value: "192.0.2.7"}, {Name: "authorization", Value: "Basic x"},
+			{Name: "host", Value: "other.example"},
+			{Name: "content-type", Value: "text/plain"},
+			{Name: "content-length", Value: "5"},
+			{Name: "accept", Value: "text/html"},
+			{Name: "cookie", Value: "a=b"},
+			{Name: "accept", Value: "*/*"},
+			{Name: "cookie", Value: "c=d"},
+			{Name: "x-forwarded-for", Value: "192.0.2.7"},
+			{Name: "authorization", Value: "Basic x"},
 		},
 	}
 }
@@ -74,8 +81,14 @@ func TestVariablesOfAPlainRequest(t *testing.T) {
 func TestFieldsThatBecomeNoVariables(t *testing.T) {
 	r := testRequest()
 	r.Fields = []semantics.Field{
-		{Name: "proxy", Value: "claimed"}, {Name: "x_forwarded_for", Value: "claimed"}, {Name: "x.forwarded.for", Value: "claimed"}, {Name: "content_type", Value: "claimed"},
-		{Name: "x-forwarded-for", Value: "192.0.2.7"}, {Name: "https", Value: "1"}, {Name: "script-filename", Value: "1"}, {Name: "~php-value", Value: "claimed"},
+		{Name: "proxy", Value: "claimed"},
+		{Name: "x_forwarded_for", Value: "claimed"},
+		{Name: "x.forwarded.for", Value: "claimed"},
+		{Name: "content_type", Value: "claimed"},
+		{Name: "x-forwarded-for", Value: "192.0.2.7"},
+		{Name: "https", Value: "1"},
+		{Name: "script-filename", Value: "1"},
+		{Name: "~php-value", Value: "claimed"},
 	}
 	for name, value := range variables(t, r.Append(nil, nil)) {
 		if value == "claimed" || value == "1" && !strings.HasPrefix(name, "HTTP_") {

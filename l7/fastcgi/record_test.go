@@ -59,7 +59,8 @@ func ended(status Status) []byte {
 func TestResponsesAreReadInPiecesOfAnySize(t *testing.T) {
 	stream := bytes.Join([][]byte{
 		record(typeStdout, "Status: 200\r\n\r\n", 3), record(typeStderr, "a warning", 7), record(typeStdout, "content", 0),
-		{version, byte(typeValues), 0, 0, 0, 2, 1, 0, 'x', 'y', 'p'}, record(typeStderr, "", 0), record(typeStdout, "", 5), record(typeStderr, "!", 0), ended(Complete),
+		{version, byte(typeValues), 0, 0, 0, 2, 1, 0, 'x', 'y', 'p'},
+		record(typeStderr, "", 0), record(typeStdout, "", 5), record(typeStderr, "!", 0), ended(Complete),
 		record(typeStdout, strings.Repeat("second", 900), 255), ended(Overloaded),
 	}, nil)
 	for n := 1; n < 70; n++ {

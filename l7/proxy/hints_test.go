@@ -20,8 +20,13 @@ func TestEarlyHints(t *testing.T) {
 		mode   string
 		want   bool
 	}{
-		{"HTTP/2", r.client(true), "GET", "", true}, {"HTTP/2 navigation", r.client(true), "GET", "navigate", true}, {"HTTP/3", r.client3(), "GET", "", true}, {"HTTP/1.1", r.client(false), "GET", "", false},
-		{"POST", r.client(true), "POST", "", false}, {"HEAD", r.client(true), "HEAD", "", false}, {"a part", r.client(true), "GET", "no-cors", false},
+		{"HTTP/2", r.client(true), "GET", "", true},
+		{"HTTP/2 navigation", r.client(true), "GET", "navigate", true},
+		{"HTTP/3", r.client3(), "GET", "", true},
+		{"HTTP/1.1", r.client(false), "GET", "", false},
+		{"POST", r.client(true), "POST", "", false},
+		{"HEAD", r.client(true), "HEAD", "", false},
+		{"a part", r.client(true), "GET", "no-cors", false},
 	} {
 		var got []string
 		trace := httptrace.WithClientTrace(context.WithoutCancel(t.Context()), &httptrace.ClientTrace{Got1xxResponse: func(code int, header textproto.MIMEHeader) error {

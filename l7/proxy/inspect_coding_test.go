@@ -75,8 +75,10 @@ func TestCodingsThatBackendsMaySend(t *testing.T) {
 			rules      string
 			restricted bool
 		}{
-			{inspect.Prevent, evilResponses, true}, {inspect.PreventOpen, evilResponses, true},
-			{inspect.Detect, evilResponses, false}, {inspect.Prevent, evilURI + evilBody, false},
+			{inspect.Prevent, evilResponses, true},
+			{inspect.PreventOpen, evilResponses, true},
+			{inspect.Detect, evilResponses, false},
+			{inspect.Prevent, evilURI + evilBody, false},
 		} {
 			r := newInspectRig(t, c.mode, 1<<16, c.rules)
 			r.ask("GET / HTTP/1.1\r\nHost: a\r\n" + sent + "\r\n")

@@ -102,8 +102,10 @@ func TestThePageHasItsTables(t *testing.T) {
 	r.Version, r.Machine = "abc", Machine{Date: "2026-11-29T10:00:00Z", CPU: "Xeon", Cores: 16, Kernel: "6.18", GPU: "H200", Driver: "13.0"}
 	r.Rows[0].Figures[3].GPUWatts = 150
 	r.Latency = []Latency{
-		{Op: "header", Size: Size64, Path: PathOne, Batch: 32, P50: 2, N: 1}, {Op: "header", Size: Size64, Path: PathOne, Batch: 256, P50: 16, N: 1},
-		{Op: "header", Size: Size64, Path: PathRing, Batch: 32, P50: 7, N: 1}, {Op: "header", Size: Size64, Path: PathRing, Batch: 256, P50: 8, N: 1},
+		{Op: "header", Size: Size64, Path: PathOne, Batch: 32, P50: 2, N: 1},
+		{Op: "header", Size: Size64, Path: PathOne, Batch: 256, P50: 16, N: 1},
+		{Op: "header", Size: Size64, Path: PathRing, Batch: 32, P50: 7, N: 1},
+		{Op: "header", Size: Size64, Path: PathRing, Batch: 256, P50: 8, N: 1},
 		{Op: "header", Size: Size64, Path: PathHost, Batch: 256, P50: 30, N: 1},
 	}
 	r.Keys = []KeyRow{{Op: "x25519", FromOne: 64, Figures: []KeyFigure{
