@@ -63,6 +63,15 @@ func NormalizePath(dst []byte, path string) (out string, buf []byte, err error) 
 	return unsafe.String(unsafe.SliceData(p), len(p)), dst, nil
 }
 
+// AppendReference appends a normalised path as a reference to a resource of the same host (RFC 3986 4.2). It has no second slash at its
+// begin, which would introduce a host. Browsers take a backslash there for a slash, so that one is encoded.
+func AppendReference(dst []byte, path string) []byte {
+	if rest, ok := strings.CutPrefix(path, `/\`); ok {
+		return append(append(dst, "/%5C"...), rest...)
+	}
+	return append(dst, path...)
+}
+
 // isNormal reports whether a path is in its form for sure: most are, and cost one pass.
 func isNormal(path string) bool {
 	for i := range len(path) {

@@ -162,12 +162,11 @@ func (s *Site) openStat(name string, w Wait) (fd int, st unix.Stat_t, err error)
 	return fd, st, nil
 }
 
-// redirect leads to the folder, so that references in its pages are below it. The path is normalised: it has no second slash at its
-// begin, by which it would name a host.
+// redirect leads to the folder, so that references in its pages are below it. Shown is normalised: with a second slash at its begin the
+// location would name a host (RFC 3986 4.2).
 func redirect(q *Request) *Answer {
-	path, query := semantics.SplitTarget(q.URL)
 	a := &Answer{Status: 301, fd: -1}
-	a.add("location", path+"/"+query)
+	a.add("location", string(semantics.AppendReference(nil, q.Shown))+"/"+q.Query)
 	return a
 }
 

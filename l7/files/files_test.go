@@ -68,7 +68,8 @@ func ask(t *testing.T, s *Site, method, path, lines string, show ...string) stri
 	}
 	url := path
 	path, _ = semantics.SplitTarget(path)
-	q := NewRequest(method, path, url, fields)
+	shown, query := semantics.SplitTarget(url)
+	q := NewRequest(method, path, shown, query, fields)
 	a, err := s.Answer(&q, Now)
 	if err == ErrWait {
 		q = q.Clone()
@@ -113,14 +114,14 @@ func check(t *testing.T, what, got, want string) {
 const notFound = "files: no such file"
 
 func TestFilesAndFolders(t *testing.T) {
-	root := folder(t, map[string]string{"a.html": "<p>a", "empty.txt": "", "d/index.html": "index", "d/x y%.css": "css", "e/": "", "noext": "?", "ü.JSON": "{}"})
+	root := folder(t, map[string]string{"a.html": "<p>a", "empty.txt": "", "d/index.html": "index", "d/x y%.css": "css", "e/": "", `\h/`: "", "noext": "?", "ü.JSON": "{}"})
 	s := site(t, Options{Root: root, Index: []string{"none.html", "index.html"}, CacheControl: "max-age=9"})
 	for path, want := range map[string]string{
 		"/a.html": "200 4 <p>a content-type=text/html; charset=utf-8 location=", "/a.html?q=1": "200 4 <p>a content-type=text/html; charset=utf-8 location=",
 		"/empty.txt": "200 0  content-type=text/plain; charset=utf-8 location=", "/d/": "200 5 index content-type=text/html; charset=utf-8 location=",
 		"/d": "301 0  content-type= location=/d/", "/d?a=b&c": "301 0  content-type= location=/d/?a=b&c",
 		"/d/x%20y%25.css": "200 3 css content-type=text/css; charset=utf-8 location=", "/%C3%BC.JSON": "200 2 {} content-type=application/json location=",
-		"/noext": "200 1 ? content-type=application/octet-stream location=", "/e/": notFound, "/e": "301 0  content-type= location=/e/", "/a.html/": notFound, "/b": notFound,
+		"/noext": "200 1 ? content-type=application/octet-stream location=", "/e/": notFound, "/e": "301 0  content-type= location=/e/", `/\h`: "301 0  content-type= location=/%5Ch/", "/a.html/": notFound, "/b": notFound,
 		"/": notFound, "/d/index.html/x": notFound,
 	} {
 		check(t, path, ask(t, s, "GET", path, "", "content-type", "location"), want)
@@ -289,7 +290,7 @@ func TestListing(t *testing.T) {
 func TestAFileThatBecomesShorter(t *testing.T) {
 	root := folder(t, map[string]string{"a": "0123456789"})
 	s := site(t, Options{Root: root})
-	q := NewRequest("GET", "/a", "/a", nil)
+	q := NewRequest("GET", "/a", "/a", "", nil)
 	a, err := s.Answer(&q, Later)
 	if err != nil {
 		t.Fatal(err)
@@ -312,7 +313,7 @@ func TestWithoutTheCaches(t *testing.T) {
 	root := folder(t, map[string]string{"a": "0123456789"})
 	s := site(t, Options{Root: root})
 	s.cached.Store(0)
-	q := NewRequest("GET", "/a", "/a", nil)
+	q := NewRequest("GET", "/a", "/a", "", nil)
 	if _, err := s.Answer(&q, Now); err != ErrWait {
 		t.Errorf("%v", err)
 	}

@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/millrace/millrace/semantics"
 )
 
 // maxEntries bounds a listing: its page is made in memory.
@@ -37,7 +35,7 @@ func page(q *Request, list []entry, more bool) []byte {
 		}
 		return strings.Compare(a.name, b.name)
 	})
-	shown, _ := semantics.SplitTarget(q.URL)
+	shown := q.Shown
 	if s, err := url.PathUnescape(shown); err == nil {
 		shown = s
 	}

@@ -10,7 +10,8 @@ import (
 type Request struct {
 	Method   string
 	Path     string // normalised and still encoded: of the file
-	URL      string // the path that the client sees, with the query: for redirects to the folder
+	Shown    string // the path that the client sees, normalised: of redirects to the folder, and of lists
+	Query    string // begins with the question mark, or is empty
 	accept   string // Accept-Encoding
 	match    string // If-Match
 	none     string // If-None-Match
@@ -23,8 +24,8 @@ type Request struct {
 }
 
 // NewRequest returns the request with the fields of a message.
-func NewRequest(method, path, url string, fields []semantics.Field) Request {
-	q := Request{Method: method, Path: path, URL: url}
+func NewRequest(method, path, shown, query string, fields []semantics.Field) Request {
+	q := Request{Method: method, Path: path, Shown: shown, Query: query}
 	for i := range fields {
 		switch f := &fields[i]; f.Name {
 		case "accept-encoding":
@@ -48,7 +49,7 @@ func NewRequest(method, path, url string, fields []semantics.Field) Request {
 
 // Clone returns the request with texts of its own, for a goroutine that outlives the message.
 func (q Request) Clone() Request {
-	for _, s := range []*string{&q.Method, &q.Path, &q.URL, &q.accept, &q.match, &q.none, &q.since, &q.before, &q.ifRange, &q.ranges} {
+	for _, s := range []*string{&q.Method, &q.Path, &q.Shown, &q.Query, &q.accept, &q.match, &q.none, &q.since, &q.before, &q.ifRange, &q.ranges} {
 		*s = strings.Clone(*s)
 	}
 	return q

@@ -18,7 +18,7 @@ func TestCached(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	q := NewRequest("GET", "/f", "/f", nil)
+	q := NewRequest("GET", "/f", "/f", "", nil)
 	a, err := site(t, Options{Root: root}).Answer(&q, Later)
 	if err != nil {
 		t.Fatal(err)
@@ -59,7 +59,7 @@ func TestCached(t *testing.T) {
 // TestCachedWithoutCount: where the kernel does not count the pages of a file, some bytes stand for all.
 func TestCachedWithoutCount(t *testing.T) {
 	root := folder(t, map[string]string{"f": strings.Repeat("x", 100_000)})
-	q := NewRequest("GET", "/f", "/f", nil)
+	q := NewRequest("GET", "/f", "/f", "", nil)
 	a, err := site(t, Options{Root: root}).Answer(&q, Later)
 	if err != nil {
 		t.Fatal(err)

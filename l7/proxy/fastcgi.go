@@ -80,11 +80,7 @@ func (x scripting) found(s fastcgi.Script, err error) {
 		x.script = &s
 		x.attempt()
 	case err == fastcgi.ErrFolder && (x.request.Method == "GET" || x.request.Method == "HEAD"):
-		path, query := semantics.SplitTarget(x.request.Path)
-		x.target = append(append(append(x.target[:0], path...), '/'), query...)
-		x.fields = append(x.fields[:0], semantics.Field{Name: "location", Value: view(x.target)})
-		guarding(x).announce()
-		x.send(301, nil)
+		x.redirectToFolder()
 	case err == fastcgi.ErrNoScript, err == fastcgi.ErrFolder:
 		x.w.counters.noScript.Add(1)
 		x.answer(errNoRoute)
@@ -93,6 +89,22 @@ func (x scripting) found(s fastcgi.Script, err error) {
 	default:
 		x.answer(errLocal)
 	}
+}
+
+// redirectToFolder leads to the folder of an index. The path is normalised: as the client has sent it, it may begin with the name of
+// another host (RFC 3986 4.2).
+func (x scripting) redirectToFolder() {
+	path, query := semantics.SplitTarget(x.request.Path)
+	normal, buf, err := semantics.NormalizePath(x.path, path)
+	if err != nil { // it was normalised before
+		x.refuse(side.RefusedPath)
+		return
+	}
+	x.target = append(append(semantics.AppendReference(x.target[:0], normal), '/'), query...)
+	x.path = buf[:0]
+	x.fields = append(x.fields[:0], semantics.Field{Name: "location", Value: view(x.target)})
+	guarding(x).announce()
+	x.send(301, nil)
 }
 
 // describe gives the stream of a backend the variables of the request.

@@ -85,13 +85,13 @@ func (x editor) serveFiles(path, query string, client netip.Addr) {
 
 // fileRequest returns what decides the answer. The path is the one that a backend would get, after URLRewrite.
 func (x editor) fileRequest(path, query string) files.Request {
-	url := x.request.Path
+	shown := path // the form that was matched: as the client has sent it, it may begin with the name of another host
 	if r := x.rule.Rewrite; r != nil {
 		x.outgoing = *x.request
 		x.target = r.Apply(&x.outgoing, x.target[:0], path, query)
 		path, _ = semantics.SplitTarget(x.outgoing.Path)
 	}
-	return files.NewRequest(x.request.Method, path, url, x.request.Fields)
+	return files.NewRequest(x.request.Method, path, shown, query, x.request.Fields)
 }
 
 // opened goes on with what was found.

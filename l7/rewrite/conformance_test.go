@@ -174,6 +174,19 @@ func TestTheHostOfARedirect(t *testing.T) {
 			t.Errorf("%q: %s, want %s", authority, got, want)
 		}
 	}
+	regex, err := NewRegex("/a/(.*)", "/$1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []Redirect{{}, {Path: PathModifier{Type: ReplacePrefixMatch, Value: "/", Prefix: "/a"}}, {Regex: regex}} {
+		path := `/\b.example`
+		if r.Path.Prefix != "" || r.Regex != nil {
+			path = "/a" + path
+		}
+		if got := string(r.AppendLocation(nil, &Target{Port: 80, Path: path, Query: "?q"})); got != "/%5Cb.example?q" {
+			t.Errorf("%+v: %s", r, got)
+		}
+	}
 	r := Redirect{Scheme: "https"}
 	if got := string(r.AppendLocation([]byte("x"), &Target{Port: 80, Authority: "a.example", Path: "*"})); got != "xhttps://a.example/" {
 		t.Error(got)

@@ -46,6 +46,15 @@ func (r *Redirect) AppendLocation(dst []byte, t *Target) []byte {
 		dst = r.appendOrigin(dst, host, t)
 	}
 	start := len(dst)
+	if dst = r.appendPath(dst, t); host == "" {
+		return semantics.AppendReference(dst[:start], string(dst[start:]))
+	}
+	return dst
+}
+
+// appendPath appends the path and the query.
+func (r *Redirect) appendPath(dst []byte, t *Target) []byte {
+	start := len(dst)
 	if r.Regex != nil {
 		if made, matched, ok := r.Regex.Apply(dst, t.Path, t.Query); matched && ok {
 			return made
