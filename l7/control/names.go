@@ -10,6 +10,19 @@ var collidings = map[config.CollidingFields]proxy.Colliding{
 	config.CollidingDrop: proxy.DropColliding, config.CollidingReject: proxy.RejectColliding, config.CollidingAllow: proxy.AllowColliding,
 }
 
+// listenerNames returns the names of the fields of requests that a listener of HTTP reads, sets, adds or removes beside those of
+// every gateway, in any number of repetitions. Where rules of inspection read its requests they include what those read.
+func (n *plan) listenerNames(l *config.Listener, refs []config.RuleRef) []string {
+	names := n.guardNames(namesOf(n, refs), l.RateLimits)
+	if l.RequestID != "" {
+		names = append(names, l.RequestID)
+	}
+	if n.cfg.Inspection.PolicyOfListener(l.Name) != nil {
+		names = append(names, rewrite.Inspected()...)
+	}
+	return names
+}
+
 // namesOf returns the names of the fields of requests that rules and their pools read, set, add or remove.
 func namesOf(n *plan, refs []config.RuleRef) (names []string) {
 	for _, ref := range refs {

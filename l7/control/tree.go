@@ -310,11 +310,7 @@ func (s *Set) planHTTP(n *plan, l *config.Listener, out *proxy.Listener) []route
 	if c := l.Compression; c != nil {
 		out.Compression = &proxy.Compression{Codings: c.Codings, Types: c.Types, Least: c.MinBytes}
 	}
-	names := n.guardNames(namesOf(n, refs), l.RateLimits)
-	if l.RequestID != "" {
-		names = append(names, l.RequestID)
-	}
-	out.Names, out.Colliding = rewrite.NewNames(names), collidings[l.Colliding]
+	out.Names, out.Colliding = rewrite.NewNames(n.listenerNames(l, refs)), collidings[l.Colliding]
 	for i := range refs {
 		rule := n.rule(rules[i].Name, s.route(n, refs[i].Route.Name), &refs[i])
 		rule.Guard, rule.Pages = n.routeGuard(refs[i].Route), n.pagesOf(refs[i].Route.ErrorPages)

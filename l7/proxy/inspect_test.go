@@ -12,6 +12,7 @@ import (
 	"github.com/millrace/millrace/filter/signature"
 	"github.com/millrace/millrace/http2"
 	"github.com/millrace/millrace/internal/testkit/memtransport"
+	"github.com/millrace/millrace/l7/rewrite"
 	"github.com/millrace/millrace/semantics"
 )
 
@@ -50,7 +51,7 @@ func newInspectRig(t testing.TB, mode inspect.Mode, hold int, rules string) *ins
 	r := &inspectRig{mode: mode, at: &recorder{}}
 	r.memRig = newMemRig(t, func(_ *memRig, tree *Tree) {
 		for _, ln := range tree.Listeners {
-			ln.Inspection = &Inspection{Policy: 1, Hold: hold}
+			ln.Inspection, ln.Names = &Inspection{Policy: 1, Hold: hold}, rewrite.NewNames(rewrite.Inspected())
 		}
 	})
 	r.use(inspect.New(compiledRules(t, rules, nil), inspect.Config{Inline: true, Refuse: mode == inspect.Prevent}, r.alert))

@@ -22,6 +22,17 @@ var everyGateway = newNames([]string{
 	"content-length", "content-type", "transfer-encoding", "keep-alive", "proxy-connection", "http2-settings", "sec-websocket-key", "sec-websocket-accept",
 })
 
+// inspected are the names with a hyphen of fields that rules of inspection read: a client that names one otherwise would have a
+// backend read what no rule has seen.
+var inspected = []string{
+	"user-agent", "accept-charset", "accept-encoding", "accept-language", "content-disposition", "content-encoding", "content-language",
+	"content-location", "content-md5", "content-range", "x-requested-with", "proxy-authorization", "soapaction",
+	"accept", "authorization", "connection", "cookie", "from", "host", "origin", "range", "referer", // these have no other spelling but in trailers
+}
+
+// Inspected returns what a listener guards, beside what all do, where rules of inspection read its requests.
+func Inspected() []string { return inspected }
+
 // claimPrefix begins the names by which proxies speak of a client.
 const claimPrefix = "x-forwarded-"
 
