@@ -4,6 +4,9 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/millrace/millrace/internal/logqueue"
@@ -66,7 +69,49 @@ type output struct {
 	syslog *conn
 	path   string
 	log    *slog.Logger
-	before uint64 // lines that the outputs before this one have dropped
+	all    *outputs
+	ended  atomic.Bool // closed, or given up after closeLimit
+}
+
+// outputs holds the outputs since the start. One that was replaced may lose lines until it is closed.
+type outputs struct {
+	mu   sync.Mutex
+	past uint64 // lines that outputs which are not in open have lost
+	open []*output
+}
+
+// add adds an output, and removes those that cannot lose more lines.
+func (a *outputs) add(o *output) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.open = slices.DeleteFunc(a.open, func(o *output) bool {
+		over := o.ended.Load() && o.queue.Waiting() == 0
+		if over {
+			a.past += o.dropped()
+		}
+		return over
+	})
+	a.open = append(a.open, o)
+}
+
+// dropped returns how many lines all outputs have lost.
+func (a *outputs) dropped() uint64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	n := a.past
+	for _, o := range a.open {
+		n += o.dropped()
+	}
+	return n
+}
+
+// dropped returns how many lines the output has lost.
+func (o *output) dropped() uint64 {
+	n := o.queue.Dropped()
+	if o.syslog != nil {
+		n += o.syslog.lost.Load()
+	}
+	return n
 }
 
 const (
@@ -88,9 +133,9 @@ func Use(o Options, t Target, old *Log) *Log {
 		l.Swap(t)
 		return l
 	}
-	out := &output{file: t.file, syslog: t.syslog, path: o.Path, log: o.Log}
+	out := &output{file: t.file, syslog: t.syslog, path: o.Path, log: o.Log, all: &outputs{}}
 	if old != nil {
-		out.before = old.Dropped()
+		out.all = old.out.all
 	}
 	if l.out = out; t.file != nil {
 		out.queue = logqueue.New(t.file, o.Buffer, nil)
@@ -100,6 +145,7 @@ func Use(o Options, t Target, old *Log) *Log {
 	}
 	out.queue.OnError(out.report)
 	out.queue.Gather(gatherLines)
+	out.all.add(out)
 	if old != nil {
 		go old.Close() // it may wait for a slow disk
 	}
@@ -125,15 +171,17 @@ func (l *Log) Reopen() error {
 	return err
 }
 
+// StopRotating leaves the rotation to another process, which writes the same file. What this one still writes is appended to the file
+// that it has open.
+func (l *Log) StopRotating() {
+	if l.out.file != nil {
+		l.out.file.Rotate(logqueue.Rotation{}, nil)
+	}
+}
+
 // Dropped returns how many lines have been lost since the start: dropped as the queue was full, or lost on the way to the server as
 // far as this host knows.
-func (l *Log) Dropped() uint64 {
-	n := l.out.before + l.out.queue.Dropped()
-	if l.out.syslog != nil {
-		n += l.out.syslog.lost.Load()
-	}
-	return n
-}
+func (l *Log) Dropped() uint64 { return l.out.all.dropped() }
 
 // report logs that lines wait for room on the disk, or for the server, and that they are written again.
 func (o *output) report(err error) {
@@ -141,20 +189,24 @@ func (o *output) report(err error) {
 		o.log.Error("access log", "to", o.path, "error", err.Error(), "result", "lines wait in access_log.buffer; more are dropped and counted")
 		return
 	}
-	o.log.Info("access log", "to", o.path, "result", "lines are written again", "dropped_lines", o.before+o.queue.Dropped())
+	o.log.Info("access log", "to", o.path, "result", "lines are written again", "dropped_lines", o.all.dropped())
 }
 
 // Close writes what waits, within a time, and closes the target.
 func (l *Log) Close() {
 	o := l.out
-	if !o.queue.Close(closeLimit) {
-		o.log.Error("access log", "result", "not all lines were written", "to", o.path, "dropped_lines", l.Dropped())
-	}
+	whole := o.queue.Close(closeLimit)
 	var to io.Closer = o.syslog
 	if o.file != nil {
 		to = o.file
+		o.queue.Close(closeLimit) // lines that are given up are counted
 	}
-	if err := to.Close(); err != nil {
+	err := to.Close() // it ends a write to a server
+	o.queue.Close(closeLimit)
+	if o.ended.Store(true); !whole {
+		o.log.Error("access log", "result", "not all lines were written", "to", o.path, "dropped_lines", l.Dropped())
+	}
+	if err != nil {
 		o.log.Error("access log", "error", err.Error())
 	}
 }
