@@ -241,8 +241,11 @@ func HoldAccept(s *Set, hold bool, left []netip.AddrPort) {
 	}
 }
 
-// Give leaves the sockets to the other process for good.
+// Give leaves the sockets, and the rotation of the access log, to the other process for good.
 func Give(s *Set) {
+	if l := s.log.Load(); l != nil {
+		l.StopRotating()
+	}
 	if s.udp != nil {
 		s.udp.Give()
 	}
