@@ -105,7 +105,7 @@ type spent struct {
 
 // limit reports whether a request is within a limit, or goes on in spite of it. Otherwise it has answered.
 func (x guarding) limit(g *Guard, l *RateLimit, src *rewrite.Source) bool {
-	r := l.limit.Take(x.w.Now, l.keyOf(x.exchange, src))
+	r := l.take(x.exchange, src)
 	count := RateAllowed
 	switch {
 	case r.Allowed:
@@ -124,6 +124,32 @@ func (x guarding) limit(g *Guard, l *RateLimit, src *rewrite.Source) bool {
 	}
 	x.refuseBy(g, GuardRate, l.Name, errRate)
 	return false
+}
+
+// maxValues is how many values of its key a request may have. More are refused: each would take the place of another key.
+const maxValues = 16
+
+// take spends a request of each value that the request has for its key, until one has none: a backend may read any of them.
+func (l *RateLimit) take(x *exchange, src *rewrite.Source) (r ratelimit.Result) {
+	n := 0
+	if l.Key.Value == nil && !l.Key.All {
+		l.Key.Each(src, func(text string) {
+			if n++; n > 1 && !r.Allowed {
+				return
+			}
+			if n > maxValues {
+				r.Allowed, r.RetryAfter = false, time.Second
+				return
+			}
+			if one := l.limit.Take(x.w.Now, maphash.String(l.text, text)); n == 1 || !one.Allowed || one.Remaining < r.Remaining {
+				r = one
+			}
+		})
+	}
+	if n == 0 {
+		r = l.limit.Take(x.w.Now, l.keyOf(x, src))
+	}
+	return r
 }
 
 // keyOf returns the hash of what a request counts by. Texts and addresses have seeds of their own: no text is taken for an address.

@@ -77,6 +77,41 @@ func (k *Key) Text(s *Source) (string, bool) {
 	return "", false
 }
 
+// Each calls f with each value that a request has in a field, a cookie or a parameter; by the client and the path with none.
+func (k *Key) Each(s *Source, f func(text string)) {
+	switch k.By {
+	case ByHeader:
+		for i := range s.Fields {
+			if s.Fields[i].Name == k.Name {
+				f(s.Fields[i].Value)
+			}
+		}
+	case ByCookie:
+		for i := range s.Fields {
+			if s.Fields[i].Name == "cookie" {
+				eachPair(s.Fields[i].Value, ";", k.Name, f)
+			}
+		}
+	case ByQuery:
+		eachPair(strings.TrimPrefix(s.Query, "?"), "&", k.Name, f)
+	}
+}
+
+// eachPair calls f with the values of a name among pairs. Those of cookies may have blanks around them.
+func eachPair(pairs, separator, name string, f func(text string)) {
+	for pairs != "" {
+		var pair string
+		pair, pairs, _ = strings.Cut(pairs, separator)
+		key, value, found := strings.Cut(pair, "=")
+		if separator == ";" {
+			key, value = trim(key), trim(value)
+		}
+		if key == name && (found || separator == "&") {
+			f(value)
+		}
+	}
+}
+
 // parameter returns the first value of a parameter of a query.
 func parameter(query, name string) (string, bool) {
 	for query != "" {
