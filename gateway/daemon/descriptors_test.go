@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
 	"golang.org/x/sys/unix"
 
 	l4control "github.com/millrace/millrace/l4/control"
@@ -215,5 +217,67 @@ func TestRequestsWaitForDescriptors(t *testing.T) {
 	}
 	if got := s.counted("millrace_http_descriptor_shortages_total"); got == "" || got == "0" {
 		t.Errorf("%q shortages are in the metrics: all have found a descriptor", got)
+	}
+}
+
+const filesConfig = `
+admin: {socket: SOCKET}
+loops: 1
+listeners:
+- {name: web, address: "LISTEN", protocol: HTTP, versions: ["1.1", "2"]}
+routes:
+- {name: r, rules: [{static: {root: "ROOT"}}]}
+`
+
+// stalledGets opens an HTTP/2 connection that gets files and takes no content.
+func stalledGets(t *testing.T, addr string, n int, path func(i int) string) {
+	t.Helper()
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	var b bytes.Buffer
+	b.WriteString(http2.ClientPreface)
+	f := http2.NewFramer(&b, nil)
+	f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+	for i := range n {
+		var h bytes.Buffer
+		e := hpack.NewEncoder(&h)
+		for _, field := range [][2]string{{":method", "GET"}, {":scheme", "http"}, {":authority", "a"}, {":path", path(i)}} {
+			e.WriteField(hpack.HeaderField{Name: field[0], Value: field[1]})
+		}
+		f.WriteHeaders(http2.HeadersFrameParam{StreamID: uint32(2*i + 1), BlockFragment: h.Bytes(), EndStream: true, EndHeaders: true})
+	}
+	if _, err := c.Write(b.Bytes()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Clients that take no content of files leave descriptors for others, whether they get one file or many.
+func TestFilesLeaveDescriptors(t *testing.T) {
+	root := t.TempDir()
+	large := bytes.Repeat([]byte("x"), 1<<20)
+	for i := range 100 {
+		if err := os.WriteFile(fmt.Sprintf("%s/%d", root, i), large, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fewDescriptors(t, 100)
+	log := &lines{}
+	s := newLoggedSite(t, strings.ReplaceAll(filesConfig, "ROOT", root), slog.New(slog.NewTextHandler(log, nil)))
+	stalledGets(t, s.addr, 90, func(int) string { return "/0" })
+	stalledGets(t, s.addr, 90, func(int) string { return "/0" })
+	await(t, func() bool { return s.d.workers.Totals().Active == 180 })
+	if strings.Contains(log.String(), "run short") {
+		t.Error("many responses with one file have taken the descriptors")
+	}
+	stalledGets(t, s.addr, 90, func(i int) string { return fmt.Sprint("/", i) })
+	await(t, func() bool { return strings.Contains(log.String(), "run short") })
+	if _, err := s.admin.Status(t.Context(), l4control.Selection{}); err != nil {
+		t.Error("status:", err)
+	}
+	if status, body := s.get("/0"); status != 200 || body != string(large) {
+		t.Errorf("another client: %d, %d bytes", status, len(body))
 	}
 }

@@ -21,7 +21,7 @@ func (s *Set) WriteMetrics(w *metrics.Writer) {
 	if u := s.files.Use(); u.Limit > 0 {
 		w.Gauge("millrace_http_descriptors", "File descriptors of connections, to clients and to backends.", float64(u.Open))
 		w.Gauge("millrace_http_descriptors_limit", "File descriptors that connections may have: those to clients three quarters of them.", float64(u.Usable))
-		w.Counter("millrace_http_descriptor_shortages_total", "Pauses of accepting, and backends that could not be dialed, for want of file descriptors.", u.Shortages)
+		w.Counter("millrace_http_descriptor_shortages_total", "Pauses of accepting, backends that could not be dialed, and files that could not be kept open, for want of file descriptors.", u.Shortages)
 	}
 	w.Counter("millrace_http_requests_total", "Requests.", t.Requests)
 	w.Gauge("millrace_http_active_requests", "Requests in progress.", float64(t.Active))

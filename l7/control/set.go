@@ -51,6 +51,7 @@ type Set struct {
 	opt     Options
 	loops   []*loop
 	files   *transport.Descriptors // of kernel sockets, nil where a stack has them
+	static  *transport.Descriptors // of files for responses: the same, or theirs alone
 	drainBy drainBy
 	udp     *quicconn.Sockets // nil where a stack has them
 	checks  *health.Checker
@@ -204,6 +205,9 @@ func (s *Set) openLoops(cfg *config.Config) error {
 		if s.files, err = transport.NewDescriptors(); err != nil {
 			return err
 		}
+		s.static = s.files
+	} else if d, err := transport.NewDescriptors(); err == nil { // without /proc there is no bound
+		s.static = d
 	}
 	for i := 0; loops == nil && i < n; i++ {
 		l, err := epollLoop(s.files)
@@ -309,8 +313,8 @@ func (s *Set) watchDescriptors() {
 		}
 		u := s.files.Use()
 		s.opt.Log.Error("listeners",
-			"result", "file descriptors run short: new connections wait until others end",
-			"limit", u.Limit, "connections", u.Open, "connections_most", u.Usable, "clients", u.Clients, "clients_most", u.Most,
+			"result", "file descriptors run short: new connections and requests wait until others end",
+			"limit", u.Limit, "connections", u.Open, "connections_most", u.Usable, "clients", u.Clients, "clients_most", u.Most, "files", u.Files,
 			"remedy", "raise the limit of open files (LimitNOFILE= of systemd, ulimit -n), or lower limits.connections and timeouts.idle")
 		select {
 		case <-s.ctx.Done():

@@ -45,7 +45,7 @@ type plan struct {
 }
 
 // openSites opens the folders of rules. Those of the plan before are closed by the collector, once no request needs them.
-func openSites(cfg *config.Config) (map[*config.Static]*files.Site, error) {
+func openSites(cfg *config.Config, b files.Budget) (map[*config.Static]*files.Site, error) {
 	sites := map[*config.Static]*files.Site{}
 	for i := range cfg.Routes {
 		for k := range cfg.Routes[i].Rules {
@@ -54,7 +54,7 @@ func openSites(cfg *config.Config) (map[*config.Static]*files.Site, error) {
 				continue
 			}
 			o := u.Static.Options(cfg)
-			o.Except = exceptScripts(cfg, u)
+			o.Except, o.Budget = exceptScripts(cfg, u), b
 			site, err := files.Open(o)
 			if err != nil {
 				return nil, fmt.Errorf("route %s, rule %s: static: %w", cfg.Routes[i].Name, u.Name, err)
@@ -101,7 +101,7 @@ func (s *Set) plan(cfg *config.Config) (*plan, error) {
 		return nil, err
 	}
 	n.caches = planCaches(cfg, s.caches, len(s.loops))
-	if n.sites, err = openSites(cfg); err != nil {
+	if n.sites, err = openSites(cfg, s.static); err != nil {
 		return nil, err
 	}
 	if err = s.planACME(n); err != nil {

@@ -20,11 +20,12 @@ type Answer struct {
 	Fields []semantics.Field
 	Length int64 // of the content that the fields announce: -1 where there is none, as with 304
 
-	fd    int    // of the file, -1 with text
-	text  []byte // of what is no file
-	at    int64  // of the next byte
-	left  int64  // bytes to be read
-	never bool   // the file system knows no RWF_NOWAIT
+	fd    int       // of the file, -1 with text
+	file  *openFile // that has fd, nil while the answer alone has it
+	text  []byte    // of what is no file
+	at    int64     // of the next byte
+	left  int64     // bytes to be read
+	never bool      // the file system knows no RWF_NOWAIT
 }
 
 // Left returns how many bytes of content are to be read.
@@ -32,10 +33,13 @@ func (a *Answer) Left() int64 { return a.left }
 
 // Close frees the file.
 func (a *Answer) Close() {
-	if a.fd >= 0 {
+	switch {
+	case a.file != nil:
+		a.file.release()
+	case a.fd >= 0:
 		_ = unix.Close(a.fd)
-		a.fd = -1
 	}
+	a.fd, a.file = -1, nil
 }
 
 // Read reads the next bytes of the content, as many as there are. io.EOF follows the last. ErrShort is of a file that has become
@@ -240,6 +244,10 @@ func (s *Site) file(q *Request, name string, fd int, st unix.Stat_t, w Wait) (*A
 	a.condition(q, tag, modified, st.Size)
 	if a.left == 0 {
 		a.Close()
+		return a, nil
+	}
+	if err := s.share(q, a, &st); err != nil {
+		return nil, err
 	}
 	return a, nil
 }

@@ -12,6 +12,7 @@ type Request struct {
 	Path     string // normalised and still encoded: of the file
 	Shown    string // the path that the client sees, normalised: of redirects to the folder, and of lists
 	Query    string // begins with the question mark, or is empty
+	Shared   bool   // a file is answered with only by a descriptor that others have
 	accept   string // Accept-Encoding
 	match    string // If-Match
 	none     string // If-None-Match

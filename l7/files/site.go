@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -38,6 +39,7 @@ type Options struct {
 	Hidden        bool     // also what begins with a dot; /.well-known is served in any case
 	CacheControl  string   // the field of answers with a file; "" is none
 	Except        []string // ends of names that are not served, as .php: they go to the scripts' server
+	Budget        Budget   // of open files; nil sets no bound
 }
 
 // Path stands for the path of the request in Options.Try.
@@ -51,6 +53,9 @@ type Site struct {
 	opt    Options
 	root   *os.File      // it is closed with the last answer that may need it, by the collector
 	cached atomic.Uint64 // resolveCached, or 0 where the kernel has it not (before 5.12): then only Later opens
+
+	mu   sync.Mutex
+	open map[version]*openFile
 }
 
 // Open opens the folder. Files that come into it later are served, also where it is renamed; a folder that takes its name is not.
@@ -59,7 +64,7 @@ func Open(o Options) (*Site, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Site{opt: o, root: root}
+	s := &Site{opt: o, root: root, open: map[version]*openFile{}}
 	s.cached.Store(resolveCached)
 	probe, err := s.openat(".", Later) // a kernel before 5.6, or a filter of system calls, has no openat2
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/l7/files"
 	"github.com/millrace/millrace/l7/link"
 	"github.com/millrace/millrace/l7/side"
@@ -27,6 +28,10 @@ type local struct {
 	buffer []byte // that a goroutine fills
 	tasks  link.TaskSet
 	state  localState
+
+	request files.Request
+	waits   bool       // for a descriptor, in the queue of the worker
+	since   clock.Time // when it began to wait
 
 	// Of a request that may go on to a backend.
 	path, query string
@@ -70,17 +75,23 @@ func (l *local) afterwards(f, g func()) {
 
 // serveFiles answers out of the folder of the rule. Where the folder has no such file, the request goes on to the rule's pools.
 func (x editor) serveFiles(path, query string, client netip.Addr) {
-	site := x.rule.Files
 	l := &local{w: x.w, x: x.exchange, path: path, query: query, client: client}
 	x.local = l
-	q := x.fileRequest(path, query)
-	a, err := site.Answer(&q, files.Now)
+	l.request = x.fileRequest(path, query)
+	l.open()
+}
+
+// open looks for the file.
+func (l *local) open() {
+	site := l.x.rule.Files
+	l.request.Shared = l.since == 0 && len(l.w.fileWaits) > 0 // those that wait for a descriptor come first
+	a, err := site.Answer(&l.request, files.Now)
 	if err != files.ErrWait {
 		l.opened(a, err)
 		return
 	}
-	q = q.Clone()
-	l.afterwards(func() { a, err = site.Answer(&q, files.Later) }, func() { l.opened(a, err) })
+	l.request = l.request.Clone()
+	l.afterwards(func() { a, err = site.Answer(&l.request, files.Later) }, func() { l.opened(a, err) })
 }
 
 // fileRequest returns what decides the answer. The path is the one that a backend would get, after URLRewrite.
@@ -108,6 +119,7 @@ func (l *local) opened(a *files.Answer, err error) {
 	switch {
 	case err == nil:
 		l.begin()
+	case lacksDescriptor(err) && l.wait():
 	case len(x.rule.Backends) > 0 && (err == files.ErrNotFound || err == files.ErrMethod):
 		if l.x, x.local, l.state = nil, nil, localOver; x.rule.Cache != nil {
 			caching{x}.begin(l.path, l.query, l.client)
@@ -143,7 +155,7 @@ func (l *local) refuse(err error) {
 		status = 405
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
 		status = 403
-	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
+	case lacksDescriptor(err):
 		status = 503
 	}
 	x := l.x
@@ -267,6 +279,8 @@ func (l *local) fail() {
 func (l *local) end() {
 	x := l.x
 	l.state = localOver
+	l.drop()
+	l.w.filesAt = l.w.Now
 	if x.encoder != nil {
 		coder{x}.endEncoder()
 	}
@@ -282,6 +296,7 @@ func (l *local) end() {
 func (l *local) leave() {
 	was := l.state
 	l.x, l.state = nil, localOver
+	l.withdraw()
 	if was != localOpening && was != localReading {
 		l.free()
 	}
@@ -290,6 +305,7 @@ func (l *local) leave() {
 // free frees what the answer has. The loop calls it.
 func (l *local) free() {
 	l.drop()
+	l.w.filesAt = l.w.Now
 	if l.buffer != nil && len(l.w.parts) < maxParts {
 		l.w.parts = append(l.w.parts, l.buffer)
 	}

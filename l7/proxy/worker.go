@@ -57,8 +57,10 @@ type Worker struct {
 	queuesAt    clock.Time                                     // when they are looked at
 	turns       uint64                                         // of waiters so far
 	dials       dials
-	misfits     int  // events that exchanges got in phases that do not permit them: always 0
-	draining    bool // set once: a worker that drains never serves again
+	fileWaits   []*local   // that wait for the descriptor of a file, in order
+	filesAt     clock.Time // when they are looked at
+	misfits     int        // events that exchanges got in phases that do not permit them: always 0
+	draining    bool       // set once: a worker that drains never serves again
 
 	endpoints *Endpoints
 	hub       *quicconn.Hub
@@ -96,5 +98,6 @@ func NewWorker(loop transport.Loop, id int) *Worker {
 func (w *Worker) tick(now clock.Time) clock.Time {
 	w.Advance(now)
 	w.checkQueues()
-	return min(w.Finish(), w.nextCheck())
+	w.checkFiles()
+	return min(w.Finish(), w.nextCheck(), w.nextFiles())
 }

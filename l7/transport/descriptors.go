@@ -15,11 +15,14 @@ const (
 	keptMost     = 256
 	usableLeast  = 16 // connections at a time, however low the limit is
 	clientsShare = 4  // of what connections may use, all but one part
+	filesShare   = 4  // of the same, one part
+	backendShare = 8  // of the same, one part that files leave
 )
 
 // Descriptors shares the file descriptors of a process: clients get three quarters of what connections may use, backends get the rest
 // too, and some are kept for all else. Without it clients that only open connections take every one: requests get no backend, and
-// neither the admin socket nor a log file can be opened. A nil *Descriptors sets no bounds.
+// neither the admin socket nor a log file can be opened. Files that are open for responses get at most a quarter, of which they leave
+// backends half. A nil *Descriptors sets no bounds.
 type Descriptors struct {
 	limit   int64 // of the process, RLIMIT_NOFILE
 	usable  int64 // by connections
@@ -27,6 +30,7 @@ type Descriptors struct {
 
 	open      atomic.Int64 // connections
 	accepted  atomic.Int64 // those of clients
+	files     atomic.Int64 // open for responses
 	shortages atomic.Uint64
 	short     chan struct{}
 }
@@ -58,7 +62,8 @@ type DescriptorUse struct {
 	Most      int64  // by those of clients
 	Open      int64  // connections
 	Clients   int64  // those of clients
-	Shortages uint64 // how often accepting paused, or a backend could not be dialed
+	Files     int64  // open for responses
+	Shortages uint64 // how often accepting paused, a backend could not be dialed, or a file not be kept open
 }
 
 // Use returns the present use. Any goroutine may call it.
@@ -67,7 +72,8 @@ func (d *Descriptors) Use() (u DescriptorUse) {
 		return u
 	}
 	return DescriptorUse{
-		Limit: d.limit, Usable: d.usable, Most: d.clients, Open: d.open.Load(), Clients: d.accepted.Load(), Shortages: d.shortages.Load(),
+		Limit: d.limit, Usable: d.usable, Most: d.clients, Open: d.open.Load(), Clients: d.accepted.Load(), Files: d.files.Load(),
+		Shortages: d.shortages.Load(),
 	}
 }
 
@@ -76,11 +82,32 @@ func (d *Descriptors) Short() <-chan struct{} { return d.short }
 
 // mayAccept reports whether a client may have another descriptor. Loops that ask at the same time exceed the bound by one each.
 func (d *Descriptors) mayAccept() bool {
-	return d == nil || d.accepted.Load() < d.clients && d.open.Load() < d.usable
+	return d == nil || d.accepted.Load() < d.clients && d.mayDial()
 }
 
 // mayDial reports whether a connection to a backend may have another descriptor.
-func (d *Descriptors) mayDial() bool { return d == nil || d.open.Load() < d.usable }
+func (d *Descriptors) mayDial() bool { return d == nil || d.open.Load()+d.files.Load() < d.usable }
+
+// TakeFile counts a file that is open for responses, and reports whether it may be.
+func (d *Descriptors) TakeFile() bool {
+	if d == nil {
+		return true
+	}
+	n := d.files.Add(1)
+	if n <= d.usable/filesShare && d.open.Load()+n <= d.usable-d.usable/backendShare {
+		return true
+	}
+	d.files.Add(-1)
+	d.ranShort()
+	return false
+}
+
+// ReturnFile ends what TakeFile has counted.
+func (d *Descriptors) ReturnFile() {
+	if d != nil {
+		d.files.Add(-1)
+	}
+}
 
 // ranShort counts and reports a shortage.
 func (d *Descriptors) ranShort() {
