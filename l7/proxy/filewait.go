@@ -39,8 +39,8 @@ func (l *local) withdraw() {
 }
 
 // checkFiles begins the requests for whose file there is a descriptor by now, and gives up those that have waited too long.
-func (w *Worker) checkFiles() {
-	if w.Now < w.nextFiles() {
+func checkFiles(w *Worker) {
+	if w.Now < nextFiles(w) {
 		return
 	}
 	w.filesAt = w.Now.Add(queueCheck)
@@ -62,7 +62,7 @@ func (w *Worker) checkFiles() {
 }
 
 // nextFiles returns when checkFiles is to be called again.
-func (w *Worker) nextFiles() clock.Time {
+func nextFiles(w *Worker) clock.Time {
 	if len(w.fileWaits) == 0 {
 		return clock.Never
 	}

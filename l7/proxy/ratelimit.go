@@ -126,7 +126,7 @@ func (x guarding) limit(g *Guard, l *RateLimit, src *rewrite.Source) bool {
 	return false
 }
 
-// maxValues is how many values of its key a request may have. More are refused: each would take the place of another key.
+// maxValues bounds the values of its key in a request. More are refused: each would take the place of another key.
 const maxValues = 16
 
 // take spends a request of each value that the request has for its key, until one has none: a backend may read any of them.

@@ -98,6 +98,6 @@ func NewWorker(loop transport.Loop, id int) *Worker {
 func (w *Worker) tick(now clock.Time) clock.Time {
 	w.Advance(now)
 	w.checkQueues()
-	w.checkFiles()
-	return min(w.Finish(), w.nextCheck(), w.nextFiles())
+	checkFiles(w)
+	return min(w.Finish(), w.nextCheck(), nextFiles(w))
 }
