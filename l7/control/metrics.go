@@ -19,7 +19,7 @@ func (s *Set) WriteMetrics(w *metrics.Writer) {
 	w.Counter("millrace_http_connections_total", "Connections of clients that were accepted.", t.Connections)
 	w.Gauge("millrace_http_connections", "Open connections of clients.", float64(t.Open))
 	if u := s.files.Use(); u.Limit > 0 {
-		w.Gauge("millrace_http_descriptors", "File descriptors of connections, to clients and to backends.", float64(u.Open))
+		w.Gauge("millrace_http_descriptors", "File descriptors of connections, to clients and to backends, and of files that are being sent.", float64(u.Open))
 		w.Gauge("millrace_http_descriptors_limit", "File descriptors that connections may have: those to clients three quarters of them.", float64(u.Usable))
 		w.Counter("millrace_http_descriptor_shortages_total", "Pauses of accepting, backends that could not be dialed, and files that could not be kept open, for want of file descriptors.", u.Shortages)
 	}
