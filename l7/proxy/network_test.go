@@ -224,6 +224,7 @@ var onEither = map[string]func(t *testing.T){
 	"TestRequestsWaitForStreamsOfHTTP3":            TestRequestsWaitForStreamsOfHTTP3,
 	"TestWebSocketAtTheEndOfHTTP3":                 TestWebSocketAtTheEndOfHTTP3,
 	"TestCanceledRequestOfHTTP3KeepsItsEnd":        TestCanceledRequestOfHTTP3KeepsItsEnd,
+	"TestNoSpellingOfAFieldGoesAroundRulesInHTTP3": TestNoSpellingOfAFieldGoesAroundRulesInHTTP3,
 }
 
 // The tests of HTTP/3 pass over the userspace stack too.
