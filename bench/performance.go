@@ -14,8 +14,8 @@ import (
 	"github.com/millrace/millrace/internal/testkit/checkout"
 )
 
-// publishedDir has the results that docs/performance.md and the README's table are made of: of one machine, and of one commit as far as
-// the page does not mark them.
+// publishedDir has the results that docs/performance.md and the README's table are made of: of machines of one kind, and of one commit as
+// far as the page does not mark them.
 const publishedDir = "bench/results/16cores"
 
 // performancePage is what `make performance` writes, beside the table.
@@ -155,7 +155,7 @@ func (p *performance) page() string {
 	fmt.Fprint(&w, "# Performance\n\nWritten by `make performance` of the results in\n[", publishedDir, "](../", publishedDir, "); do not edit.\n")
 	fmt.Fprint(&w, "Figures are medians of ratios, round by round, with their lowest and highest.\n\n")
 	m := p.machine
-	fmt.Fprintf(&w, "Machine: %s, %d cores, %s, Linux %s, %s.\nAll ends of a row are on it, joined by veth pairs.\n\n", m.CPU, m.Cores, m.Memory, m.Kernel, m.Go)
+	fmt.Fprintf(&w, "Machines of one kind: %s, %d cores, %s,\nLinux %s, %s.\nAll ends of a row are on one, joined by veth pairs.\n\n", m.CPU, m.Cores, m.Memory, m.Kernel, m.Go)
 	p.commits(&w)
 	fmt.Fprint(&w, "\n## In short\n\n")
 	p.table(&w)
@@ -165,13 +165,37 @@ func (p *performance) page() string {
 			continue
 		}
 		gates, failed := r.Unmet()
-		fmt.Fprintf(&w, "\n## %s\n\n%d gates are not met, %d runs failed.\n\n", r.Title, gates, failed)
+		fmt.Fprintf(&w, "\n## %s\n\n%d gates are not met, %d runs failed.\n", r.Title, gates, failed)
+		for _, note := range r.Notes {
+			fmt.Fprint(&w, "\n", wrapped(note))
+		}
+		fmt.Fprintln(&w)
 		fmt.Fprint(&w, "| measure | contestant | beside | rate | CPU of all | CPU of its process | gates not met |\n|---|---|---|---:|---:|---:|---|\n")
 		for _, m := range r.Measures {
 			p.measure(&w, m)
 		}
 	}
 	return w.String()
+}
+
+// wrapped breaks a text into lines of at most 100 columns, as the other pages have them.
+func wrapped(text string) string {
+	var w strings.Builder
+	column := 0
+	for _, word := range strings.Fields(text) {
+		switch {
+		case column == 0:
+		case column+1+len(word) > 100:
+			w.WriteByte('\n')
+			column = 0
+		default:
+			w.WriteByte(' ')
+			column++
+		}
+		w.WriteString(word)
+		column += len(word)
+	}
+	return w.String() + "\n"
 }
 
 // measure writes the rows of a measure: of each contestant but the peer.

@@ -352,8 +352,13 @@ func TestAProcessThatDiesAsItServesIsReplacedByTheOldOne(t *testing.T) {
 	_, echo := socketOver(t, "WebSocket over HTTP/3", "wss://"+safe, h3)
 	dies := script(t, fmt.Sprintf("#!/bin/sh\n(sleep 0.6; kill -9 $$) >/dev/null 2>&1 &\nexec %s \"$@\"\n", os.Args[0]))
 	var refused atomic.Bool // an upgrade during another one, whichever came first
-	upgrade := func() string {
-		_, _, out := run("gateway", "upgrade", "--socket", s.socket, "--binary", dies)
+	upgrade := func() (out string) {
+		for range 20 {
+			_, _, out = run("gateway", "upgrade", "--socket", s.socket, "--binary", dies)
+			if !strings.Contains(out, "EOF") && !strings.Contains(out, "reset by peer") { // the process that dies has taken the command
+				break
+			}
+		}
 		if strings.Contains(out, "another upgrade is under way") {
 			refused.Store(true)
 		}
