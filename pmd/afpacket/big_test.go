@@ -19,8 +19,10 @@ func TestPacketsBeyond64KiBPass(t *testing.T) {
 			for _, addr := range []string{"198.18.0.2:80", "[2001:db8::2]:80"} {
 				transfer(t, c.linux, c.server, addr)
 			}
-			if n := retransmitted(t, c.linux); n > 100 { // a late ACK may cost a tail loss probe
-				t.Errorf("%d segments were sent again", n)
+			// The ring is full for moments, longer ones on a busy machine. Where no packet beyond 64 KiB passes, half of the bytes and more
+			// are sent again.
+			if n := retransmitted(t, c.linux); n > 2*bulk/1448/10 {
+				t.Errorf("%d segments of %d were sent again", n, 2*bulk/1448)
 			}
 			if n := c.finish(t); whole && n > 2*bulk/1448 {
 				t.Errorf("%d packets for %d bytes: they were cut into segments", n, 2*bulk)
