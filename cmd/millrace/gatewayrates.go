@@ -46,14 +46,8 @@ func ratesOf(now, before *admin.Status, over time.Duration) *rates {
 	return r
 }
 
-// each is how much a counter has grown in a second. One that is smaller than before began anew, as that of a backend that was
-// removed and is back.
-func (r *rates) each(now, before uint64) float64 {
-	if now < before {
-		before = 0
-	}
-	return float64(now-before) / r.over.Seconds()
-}
+// each returns how much a counter has grown in a second.
+func (r *rates) each(now, before uint64) float64 { return admin.PerSecond(now, before, r.over) }
 
 // services adds the backends of services.
 func (r *rates) services() {

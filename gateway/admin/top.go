@@ -49,3 +49,12 @@ func ParseTop(v url.Values) (over time.Duration, rows int, err error) {
 	}
 	return over, rows, nil
 }
+
+// PerSecond returns how much a counter has grown in a second. One that is smaller than before began anew, as that of a backend that was
+// removed and is back.
+func PerSecond(now, before uint64, over time.Duration) float64 {
+	if now < before {
+		before = 0
+	}
+	return float64(now-before) / over.Seconds()
+}

@@ -67,12 +67,7 @@ func busiest(now, before *l4control.Status, took time.Duration, rows int) []admi
 			was[key{s.Name, s.Backends[k].Name, s.Backends[k].Address.String()}] = &s.Backends[k]
 		}
 	}
-	each := func(now, before uint64) float64 {
-		if now < before { // another of the name
-			before = 0
-		}
-		return float64(now-before) / took.Seconds()
-	}
+	each := func(now, before uint64) float64 { return admin.PerSecond(now, before, took) }
 	list := []admin.ServiceTop{}
 	for i := range now.Services {
 		s := &now.Services[i]

@@ -53,9 +53,7 @@ func (s *bypass) Path() (to *link.Link, most int) {
 func (s *bypass) Moved(n int, _ bool) (over bool) {
 	if n > 0 {
 		s.from.Bypassed(int64(n))
-		s.receiver.Out, _ = s.to.AppendDataHeader(s.receiver.Out, n) // counts them; content with a length has no framing
-		s.r.bytes += uint64(n)
-		*s.r.progress = s.receiver.Runner.Now
+		s.r.passed(n, s.receiver, s.to)
 		s.sender.Progress()
 	}
 	return s.from.Left() == 0 // the session has the end of the message to report

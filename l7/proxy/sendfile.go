@@ -38,10 +38,8 @@ func (l *local) sendDirectly(to *link.Link, m *http1.Machine) (sent int, going b
 	fd, at := l.answer.File()
 	sent, err := to.SendFile(fd, at, n)
 	l.answer.Advance(sent)
-	to.Out, _ = m.AppendDataHeader(to.Out, sent) // counts them
 	if sent > 0 {
-		x.down.bytes += uint64(sent)
-		x.progress = x.w.Now
+		x.down.passed(sent, to, m)
 	}
 	switch {
 	case err != nil:

@@ -215,10 +215,7 @@ func (c *epollConn) SendFile(head []byte, file int, offset int64, n int) (ofHead
 	if ofHead, err = c.send(head, unix.MSG_MORE); err != nil || ofHead < len(head) {
 		return ofHead, 0, err
 	}
-	switch {
-	case c.fd < 0:
-		return 0, 0, ErrClosed
-	case c.errno != 0:
+	if c.errno != 0 { // of an empty head
 		return 0, 0, c.Err()
 	}
 	sent, _, errno := unix.RawSyscall6(unix.SYS_SENDFILE, uintptr(c.fd), uintptr(file), uintptr(unsafe.Pointer(&offset)), uintptr(n), 0, 0)
