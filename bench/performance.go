@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/millrace/millrace/bench/harness"
@@ -84,14 +83,20 @@ var headlines = []headline{
 
 // performance makes the page and the table of the published results.
 type performance struct {
-	machine *harness.Machine           // of all results
-	results map[string]*harness.Result // by suite
-	changed map[string]bool            // whether code of the suite has changed since
+	machine *harness.Machine // of all results
+	suites  []published      // in the order of pageSuites
+}
+
+// published is a suite with its result.
+type published struct {
+	name    string
+	result  *harness.Result
+	changed bool // code of the suite has changed since
 }
 
 // readPerformance reads the published results. Suites without one are not on the page.
 func readPerformance(root string) (*performance, error) {
-	p := &performance{results: map[string]*harness.Result{}, changed: map[string]bool{}}
+	p := &performance{}
 	for _, s := range pageSuites {
 		b, err := os.ReadFile(filepath.Join(root, publishedDir, s.name+".json"))
 		if errors.Is(err, os.ErrNotExist) {
@@ -109,12 +114,13 @@ func readPerformance(root string) (*performance, error) {
 		} else if m.CPU != p.machine.CPU || m.Cores != p.machine.Cores || m.Memory != p.machine.Memory || m.Kernel != p.machine.Kernel {
 			return nil, fmt.Errorf("%s is of another machine than the suites before it: %s, %d cores, Linux %s", s.name, m.CPU, m.Cores, m.Kernel)
 		}
-		p.results[s.name] = r
-		if p.changed[s.name], err = changedSince(root, r.Machine.Commit, s.paths); err != nil {
+		changed, err := changedSince(root, r.Machine.Commit, s.paths)
+		if err != nil {
 			return nil, fmt.Errorf("%s: %w", s.name, err)
 		}
+		p.suites = append(p.suites, published{s.name, r, changed})
 	}
-	if len(p.results) == 0 {
+	if len(p.suites) == 0 {
 		return nil, fmt.Errorf("%s has no results", publishedDir)
 	}
 	return p, nil
@@ -136,16 +142,12 @@ func changedSince(root, commit string, paths []string) (bool, error) {
 // commits writes of which commit each suite's results are.
 func (p *performance) commits(w *strings.Builder) {
 	fmt.Fprint(w, "| suite | commit | measured | rounds | |\n|---|---|---|---:|---|\n")
-	for _, s := range pageSuites {
-		r := p.results[s.name]
-		if r == nil {
-			continue
-		}
-		mark := ""
-		if p.changed[s.name] {
+	for _, s := range p.suites {
+		mark, m := "", &s.result.Machine
+		if s.changed {
 			mark = "its code has changed since"
 		}
-		fmt.Fprintf(w, "| [%s](../%s/%s.md) | %s | %s | %d | %s |\n", s.name, publishedDir, s.name, r.Machine.Commit, r.Machine.Date[:10], r.Rounds, mark)
+		fmt.Fprintf(w, "| [%s](../%s/%s.md) | %s | %s | %d | %s |\n", s.name, publishedDir, s.name, m.Commit, m.Date[:10], s.result.Rounds, mark)
 	}
 }
 
@@ -159,11 +161,8 @@ func (p *performance) page() string {
 	p.commits(&w)
 	fmt.Fprint(&w, "\n## In short\n\n")
 	p.table(&w)
-	for _, s := range pageSuites {
-		r := p.results[s.name]
-		if r == nil {
-			continue
-		}
+	for _, s := range p.suites {
+		r := s.result
 		gates, failed := r.Unmet()
 		fmt.Fprintf(&w, "\n## %s\n\n%d gates are not met, %d runs failed.\n", r.Title, gates, failed)
 		for _, note := range r.Notes {
@@ -252,16 +251,18 @@ func (p *performance) table(w *strings.Builder) {
 
 // figure returns the ratio of a claim, unless its row was not run.
 func (p *performance) figure(h headline, c claim) (float64, bool) {
-	r := p.results[h.suite]
-	if r == nil {
-		return 0, false
+	for _, s := range p.suites {
+		if s.name != h.suite {
+			continue
+		}
+		for _, m := range s.result.Measures {
+			if m.Name == c.measure {
+				ratio := m.Ratio(c.contestant, c.against, h.metric)
+				return ratio.Median, ratio.N > 0
+			}
+		}
 	}
-	i := slices.IndexFunc(r.Measures, func(m harness.MeasureResult) bool { return m.Name == c.measure })
-	if i < 0 {
-		return 0, false
-	}
-	s := r.Measures[i].Ratio(c.contestant, c.against, h.metric)
-	return s.Median, s.N > 0
+	return 0, false
 }
 
 // Marks of the README's table.
@@ -289,8 +290,8 @@ func writePerformance() error {
 	if err != nil {
 		return err
 	}
-	for _, r := range p.results {
-		if err := r.Write(filepath.Join(root, publishedDir)); err != nil {
+	for _, s := range p.suites {
+		if err := s.result.Write(filepath.Join(root, publishedDir)); err != nil {
 			return err
 		}
 	}

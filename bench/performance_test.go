@@ -39,9 +39,9 @@ func TestPerformancePage(t *testing.T) {
 	if want, err := p.readme(text); err != nil || text != want {
 		t.Errorf("the README's table is not that of %s: make performance (%v)", publishedDir, err)
 	}
-	for suite, r := range p.results {
-		if read(filepath.Join(publishedDir, suite+".md")) != r.Markdown() {
-			t.Errorf("%s/%s.md is not of its JSON: make performance", publishedDir, suite)
+	for _, s := range p.suites {
+		if read(filepath.Join(publishedDir, s.name+".md")) != s.result.Markdown() {
+			t.Errorf("%s/%s.md is not of its JSON: make performance", publishedDir, s.name)
 		}
 	}
 }
@@ -53,15 +53,15 @@ func outcome(name string, rate, own float64) harness.Outcome {
 
 // TestHeadlines: less CPU and a higher rate are won, and rows that were not run are left out.
 func TestHeadlines(t *testing.T) {
-	p := &performance{results: map[string]*harness.Result{
-		"gateway": {Measures: []harness.MeasureResult{
+	p := &performance{suites: []published{
+		{name: "gateway", result: &harness.Result{Measures: []harness.MeasureResult{
 			{Name: "HTTP/1.1, 128 B", Peer: "nginx", Contestants: []harness.Outcome{outcome("millrace", 10, 4), outcome("nginx", 20, 5)}},
 			{Name: "WebSocket echo of 64 B", Peer: "nginx", Contestants: []harness.Outcome{outcome("millrace", 20, 6), outcome("nginx", 10, 5)}},
-		}},
-		"l4": {Measures: []harness.MeasureResult{
+		}}},
+		{name: "l4", result: &harness.Result{Measures: []harness.MeasureResult{
 			{Name: "UDP 64 B, 1 flow", Peer: "nft DNAT", Contestants: []harness.Outcome{outcome("millrace", 15, 4), outcome("nft DNAT", 10, 1)}},
 			{Name: "UDP 64 B, 16 384 flows", Peer: "nft DNAT", Contestants: []harness.Outcome{outcome("millrace", 5, 4), outcome("nft DNAT", 10, 5)}},
-		}},
+		}}},
 	}}
 	var w strings.Builder
 	p.table(&w)
