@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/millrace/millrace/cmd/prom"
 	"github.com/millrace/millrace/gateway/daemon"
+	"github.com/millrace/millrace/internal/testkit/testport"
 )
 
 // cpuOf returns the processor time that f takes in this process, in milliseconds: what else the machine does counts little.
@@ -56,31 +56,10 @@ func TestAScrapeOfManyBackendsIsSmall(t *testing.T) {
 			dir := t.TempDir()
 			var ports []string
 			for range 3 {
-				l, err := net.Listen("tcp", "127.0.0.1:0")
-				if err != nil {
-					t.Fatal(err)
-				}
-				ports = append(ports, l.Addr().String())
-				l.Close()
+				ports = append(ports, testport.Hold(t).String())
 			}
 			file, socket := filepath.Join(dir, "gw.yaml"), filepath.Join(dir, "gw.sock")
-			if err := os.WriteFile(file, []byte(manyPools(c.pools, c.backends, ports[0], socket, ports[1], ports[2])), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			d, err := daemon.Open(file, daemon.Options{Log: slog.New(slog.DiscardHandler), Metrics: prom.Handler, Admin: true})
-			if err != nil {
-				t.Fatal(err)
-			}
-			ctx, stop := context.WithCancel(t.Context())
-			ended := make(chan error, 1)
-			go func() { ended <- d.Run(ctx) }()
-			defer func() {
-				stop()
-				if err := <-ended; err != nil {
-					t.Error(err)
-				}
-				_ = d.Close()
-			}()
+			runDaemon(t, file, manyPools(c.pools, c.backends, ports[0], socket, ports[1], ports[2]), daemon.Options{Admin: true})
 			scrape := func(url string) (text []byte) {
 				resp, err := http.Get("http://" + url)
 				if err != nil {
@@ -119,4 +98,27 @@ func TestAScrapeOfManyBackendsIsSmall(t *testing.T) {
 			}
 		})
 	}
+}
+
+// runDaemon runs a gateway with a file, until the end of the test.
+func runDaemon(t *testing.T, file, src string, o daemon.Options) {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(src), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o.Log, o.Metrics = slog.New(slog.DiscardHandler), prom.Handler
+	d, err := daemon.Open(file, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- d.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		_ = d.Close()
+	})
 }

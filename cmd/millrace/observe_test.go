@@ -7,9 +7,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
-	"log/slog"
 	"maps"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -20,9 +18,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/cmd/prom"
 	"github.com/millrace/millrace/gateway/daemon"
 	"github.com/millrace/millrace/internal/testkit/testcert"
+	"github.com/millrace/millrace/internal/testkit/testport"
 )
 
 // queries returns the expressions of the Grafana dashboard and of the alert rules, with what has them.
@@ -101,12 +99,7 @@ func exposed(t *testing.T) map[string]map[string]bool {
 	file := filepath.Join(dir, "gw.yaml")
 	var ports []any
 	for range 3 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		ports = append(ports, l.Addr().String())
-		l.Close()
+		ports = append(ports, testport.Hold(t).String())
 	}
 	src := fmt.Sprintf(`
 admin: {socket: ""}
@@ -121,23 +114,7 @@ routes:
 - {name: r, rate_limits: [limit], sources: {deny: 192.0.2.1}, concurrency: {requests: 9}, rules: [{matches: [{}], cache: {name: pages}, backend_refs: [{name: p}]}]}
 pools: [{name: p, retry_budget: {percent: 5}, backends: [{name: b, address: "127.0.0.1:1"}]}]
 `, ports...)
-	if err := os.WriteFile(file, []byte(src), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	d, err := daemon.Open(file, daemon.Options{Log: slog.New(slog.DiscardHandler), Metrics: prom.Handler})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- d.Run(ctx) }()
-	defer func() {
-		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-		_ = d.Close()
-	}()
+	runDaemon(t, file, src, daemon.Options{})
 	for range 3 { // counters of a backend's failures begin with the first
 		resp, err := http.Get("http://" + ports[1].(string) + "/")
 		if err != nil {
