@@ -100,12 +100,12 @@ func (h tunneler) writeOuter(v *view, to *Endpoint, w Mode, size int) {
 // flowLabel returns the flow label of a flow: never 0, which says that there is none (RFC 6437 3).
 func flowLabel(spread uint64) uint32 { return uint32(spread>>24) | 1 }
 
-// outerID returns the identification of an outer IPv4 header: 0 with Don't Fragment, a counter without.
+// outerID returns the identification of an outer IPv4 header: 0 with Don't Fragment, a counter without, which skips 0.
 func (h tunneler) outerID(df bool) uint16 {
 	if df {
 		return 0
 	}
-	h.lastID++
+	h.lastID = max(h.lastID+1, 1)
 	return h.lastID
 }
 

@@ -95,10 +95,15 @@ func newFragments(n int, seed *random.Source) *fragments {
 	}
 }
 
-// nextID returns the identification of a datagram that the gateway sends: loops do not meet.
+// nextID returns the identification of a datagram that the gateway sends: loops do not meet. The 16 bits that IPv4 has of it
+// are never 0, which captures show as of a packet that no one may cut (RFC 6864 4.1).
 func (f *fragments) nextID(loop, loops int) uint32 {
-	f.next++
-	return f.next*uint32(loops) + uint32(loop)
+	for {
+		f.next++
+		if id := f.next*uint32(loops) + uint32(loop); uint16(id) != 0 {
+			return id
+		}
+	}
 }
 
 // set returns where a datagram may be.
