@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 	"syscall"
@@ -150,24 +151,26 @@ a running gateway or stack; NO_COLOR turns colours off.`,
 		Args:          unknownCommand,
 
 		SuggestionsMinimumDistance: 2,
-		RunE:                       showHelp,
 	}
 	root.SetOut(c.out)
 	root.SetErr(c.err)
-	help := root.HelpFunc()
-	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
 		if topic, err := helpTopic(cmd); err == nil {
 			topic.InitDefaultHelpFlag()
-			help(topic, args)
+			io.WriteString(cmd.OutOrStdout(), helpOf(topic))
 		}
 	})
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return coded{suggestFlag(cmd.Flags(), wordFlagError(err)), errUsage}
 	})
-	root.Version = thisBuild().Version
-	root.SetVersionTemplate("millrace {{.Version}}\n")
-	root.SetHelpTemplate(helpTemplate)
-	root.Flags().Bool("version", false, "print the version")
+	version := root.Flags().Bool("version", false, "print the version")
+	root.RunE = func(cmd *cobra.Command, args []string) error {
+		if *version {
+			c.printf("millrace %s\n", thisBuild().Version)
+			return nil
+		}
+		return showHelp(cmd, args)
+	}
 	root.SetHelpCommand(newHelp())
 	root.AddCommand(newDoctor(c), newReplay(c), newFilter(c), newForward(c), newGateway(c), newServe(c), newStack(c), newExec(c), newSupervise(), newNet(c), newWS(c), newGet(c), newBench(c), newVersion(c), newMan(c))
 	root.InitDefaultCompletionCmd()
@@ -178,32 +181,6 @@ a running gateway or stack; NO_COLOR turns colours off.`,
 	}
 	return root
 }
-
-// helpTemplate shows what is typed before what it means: usage, examples, commands and flags stand above the description.
-const helpTemplate = `{{.Short}}
-
-Usage:{{if .Runnable}}
-  {{.UseLine}}{{end}}{{if .HasAvailableSubCommands}}
-  {{.CommandPath}} [command]{{end}}{{if .HasExample}}
-
-Examples:
-{{.Example}}{{end}}{{if .HasAvailableSubCommands}}
-
-Commands:{{range .Commands}}{{if (or .IsAvailableCommand (eq .Name "help"))}}
-  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}{{if .HasAvailableLocalFlags}}
-
-Flags:
-{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}{{end}}{{if .HasAvailableInheritedFlags}}
-
-Global Flags:
-{{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}{{end}}{{with .Long}}
-
-Description:
-
-{{. | trimTrailingWhitespaces}}{{end}}{{if .HasAvailableSubCommands}}
-
-Use "{{.CommandPath}} [command] --help" for more information about a command.{{end}}
-`
 
 // showHelp runs a command that only has others.
 func showHelp(cmd *cobra.Command, _ []string) error { return cmd.Help() }

@@ -45,6 +45,22 @@ func needs(t *testing.T, path string) (list []string) {
 	return append(list, libs...)
 }
 
+// loaded returns the bytes of a program's sections that it loads: its size without symbols.
+func loaded(t *testing.T, path string) (size uint64) {
+	t.Helper()
+	f, err := elf.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for _, s := range f.Sections {
+		if s.Flags&elf.SHF_ALLOC != 0 && s.Type != elf.SHT_NOBITS {
+			size += s.Size
+		}
+	}
+	return size
+}
+
 // inEmptyRoot runs a program that is the only file of its root.
 func inEmptyRoot(t *testing.T, program, in string, args ...string) (code int, out string) {
 	t.Helper()
@@ -72,6 +88,9 @@ func TestTheProgramOfGoBuildIsStatic(t *testing.T) {
 	program := built(t, ".", ".")
 	if list := needs(t, program); len(list) > 0 {
 		t.Fatalf("the program needs %v", list)
+	}
+	if size := loaded(t, program); size > 40e6 {
+		t.Errorf("the program has %d bytes: what has brought them? go build -ldflags=-dumpdep shows a type's methods kept for reflection", size)
 	}
 	testnet.For(t, "mr-static") // root, or a skip
 	const file = "listeners: [{name: l, address: 0.0.0.0:80, protocol: HTTP}]\nroutes: [{name: r, rules: [{filters: [{type: FixedResponse}]}]}]\n"
