@@ -42,6 +42,14 @@ type Control struct {
 
 	// Listed are the names of fields that no-cache and private name: these are not stored, and all else is (RFC 9111 5.2.2.4, 5.2.2.7).
 	Listed []string
+
+	// Targeted reports whether the directives are those of CDN-Cache-Control, in whose place Expires does not count (RFC 9213 2.2).
+	Targeted bool
+}
+
+// noControl returns a Control without directives.
+func noControl() Control {
+	return Control{MaxAge: unset, SMaxAge: unset, MaxStale: unset, MinFresh: unset, StaleWhileRevalidate: unset, StaleIfError: unset}
 }
 
 // Has reports whether one of the directives is there.
@@ -53,7 +61,7 @@ func (c *Control) Demands() bool { return c.Has(NoCache) || c.MaxAge != unset ||
 // ParseControl reads all lines of Cache-Control. Of a directive that is there twice the first counts. One that is malformed is taken in
 // its strictest sense: a response whose max-age cannot be read is stale (RFC 9111 4.2.1).
 func ParseControl(fields []semantics.Field) Control {
-	c := Control{MaxAge: unset, SMaxAge: unset, MaxStale: unset, MinFresh: unset, StaleWhileRevalidate: unset, StaleIfError: unset}
+	c := noControl()
 	for i := range fields {
 		if f := &fields[i]; f.Name == "cache-control" {
 			for rest := f.Value; rest != ""; {

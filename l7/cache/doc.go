@@ -15,5 +15,5 @@
 // not asked for again are dropped, so that a scan evicts other scans; and no hit moves an entry in a list.
 //
 // The package has no connections and reads no clock: time comes in as an argument. RFC 9111, 5861 (stale responses), 9110 8.8, 13 and 14
-// (validators, conditions, ranges), 9211 (Cache-Status).
+// (validators, conditions, ranges), 9211 (Cache-Status), 9213 (CDN-Cache-Control).
 package cache

@@ -77,7 +77,7 @@ var dropped = []string{
 
 // New returns the entry for a response, to which its content is still missing, or why it must not be stored (RFC 9111 3).
 func (p *Policy) New(q *Request, r *Response) (*Entry, Reason) {
-	c := ParseControl(r.Fields)
+	c := ControlOf(r.Fields)
 	if why := p.permits(q, r, &c); why != Storable {
 		return nil, why
 	}
@@ -191,7 +191,7 @@ func (p *Policy) lifetime(e *Entry, c *Control) (t time.Duration, explicit bool)
 	if c.MaxAge != unset {
 		return c.MaxAge, true
 	}
-	if expires, ok := field(e.Fields, "expires"); ok { // what is no date is a time in the past (RFC 9111 5.3)
+	if expires, ok := field(e.Fields, "expires"); ok && !c.Targeted { // what is no date is a time in the past (RFC 9111 5.3)
 		t, ok := semantics.ParseDate(expires)
 		if !ok {
 			return 0, true

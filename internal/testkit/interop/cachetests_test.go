@@ -41,7 +41,6 @@ var cacheVerdicts = []struct{ kind, result, name string }{
 
 // unpassedCacheTests are the cases of millrace that do not pass, by how their names begin, with the reason: what is on purpose, and what is left out.
 var unpassedCacheTests = []struct{ prefix, why string }{
-	{"cdn-", "CDN-Cache-Control (RFC 9213) is not read"},
 	{"heuristic-", "heuristics are off by default (`heuristic_percent`), and never for errors"},
 	{"pragma-response-no-cache-heuristic", "heuristics are off by default"},
 	{"other-heuristic-", "heuristics are off by default"},
