@@ -112,16 +112,11 @@ test: deps preload generate-check ## all tests that need no GPU
 	$(MAKE) -k -j 2 --no-print-directory test-first test-others || { echo "tests failed"; exit 1; }
 
 test-first:
-	@$(call test-modules,$(firstword $(MODULES)))
+	@internal/tools/testmodules.sh "$(GO)" $(firstword $(MODULES))
 	@$(GO) test -tags debug ./ring ./tcp/loss # what only these builds check
 
 test-others:
-	@$(call test-modules,$(wordlist 2,99,$(MODULES)))
-
-test-modules = failed=; for m in $(1); do \
-		echo "== module $$m"; $(GO) -C $$m test -vet=all -timeout 60m -parallel 4 ./... || failed="$$failed $$m"; \
-	done; \
-	if [ -n "$$failed" ]; then echo "tests failed in the modules:$$failed"; exit 1; fi
+	@internal/tools/testmodules.sh "$(GO)" $(wordlist 2,99,$(MODULES))
 
 bench: deps-bench build ## measure a suite against its peers (SUITE=packet-io), into bench/results
 	$(GO) -C bench run . -suite $(SUITE) $(BENCHFLAGS)
