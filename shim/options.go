@@ -347,6 +347,14 @@ func getLinger(k *sock, _ optionName, b []byte) ([]byte, error) {
 	return appendInt(appendBool(b, seconds >= 0), max(seconds, 0)), err
 }
 
+// setWindowClamp is TCP_WINDOW_CLAMP, which only a socket without a connection gives up again, as on Linux.
+func setWindowClamp(k *sock, n optionName, v []byte) error {
+	if i, err := intOf(n, v); err == nil && i == 0 && k.current() != idle {
+		return syscall.EINVAL
+	}
+	return tcpInt(socket.OptWindowClamp).set(k, n, v)
+}
+
 // getError is SO_ERROR: what ended a connection, or what ICMP has said of a datagram.
 func getError(k *sock, _ optionName, b []byte) ([]byte, error) {
 	switch conn := k.connection(); {

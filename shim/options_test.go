@@ -103,6 +103,9 @@ func TestOptionsReachTheConnection(t *testing.T) {
 		{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1},
 		{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
 		{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, 77},
+		{unix.IPPROTO_TCP, unix.TCP_SYNCNT, 3},
+		{unix.IPPROTO_TCP, unix.TCP_LINGER2, -1},
+		{unix.IPPROTO_TCP, unix.TCP_WINDOW_CLAMP, 20},
 		{unix.IPPROTO_IP, unix.IP_TOS, 0x20},
 		{unix.SOL_SOCKET, unix.SO_RCVBUF, 100_000},
 	} {
@@ -123,6 +126,9 @@ func TestOptionsReachTheConnection(t *testing.T) {
 		{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1},
 		{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
 		{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, 77},
+		{unix.IPPROTO_TCP, unix.TCP_SYNCNT, 3},
+		{unix.IPPROTO_TCP, unix.TCP_LINGER2, -1},
+		{unix.IPPROTO_TCP, unix.TCP_WINDOW_CLAMP, 1152},
 		{unix.IPPROTO_IP, unix.IP_TOS, 0x20},
 		{unix.SOL_SOCKET, unix.SO_RCVBUF, 200_000},
 	} {
@@ -148,6 +154,9 @@ func TestOptionsReachTheConnection(t *testing.T) {
 	}
 	if err := p.setInt(unix.IPPROTO_TCP, unix.TCP_NODELAY, 0); err != nil || p.getInt(unix.IPPROTO_TCP, unix.TCP_NODELAY) != 0 {
 		t.Error("TCP_NODELAY does not change", err)
+	}
+	if err := p.setInt(unix.IPPROTO_TCP, unix.TCP_WINDOW_CLAMP, 0); err != syscall.EINVAL {
+		t.Error("a connection gives up its TCP_WINDOW_CLAMP", err)
 	}
 }
 

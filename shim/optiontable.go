@@ -84,9 +84,9 @@ var streamOptions = map[optionName]optionSpec{
 	nameT(unix.TCP_INFO):         {get: getInfo},
 	nameT(unix.TCP_THIN_DUPACK):  {set: setThinDupAck, get: zero}, // without effect on Linux, too
 	nameT(tcpIsMPTCP):            {get: zero},
-	nameT(unix.TCP_SYNCNT):       kept(6, 1, 127),
-	nameT(unix.TCP_LINGER2):      kept(60, math.MinInt32, math.MaxInt32),
-	nameT(unix.TCP_WINDOW_CLAMP): kept(0, 0, math.MaxInt32),
+	nameT(unix.TCP_SYNCNT):       tcpInt(socket.OptSYNCount),
+	nameT(unix.TCP_LINGER2):      tcpInt(socket.OptOrphanTime),
+	nameT(unix.TCP_WINDOW_CLAMP): {set: setWindowClamp, get: tcpInt(socket.OptWindowClamp).get},
 	nameT(unix.TCP_ULP):          {set: func(*sock, optionName, []byte) error { return syscall.ENOENT }, get: empty},
 
 	nameS(unix.SO_BINDTODEVICE):    {set: setDevice, get: getDevice, enters: true},

@@ -34,11 +34,11 @@ Options that are taken and change nothing, because nothing can be noticed:
 - SO_BUSY_POLL, SO_PRIORITY, SO_SNDBUF of UDP: queues of the kernel that the stack does not have;
 - of TCP, what is of datagrams: IP_PKTINFO, IP_RECVTTL and the like, SO_RXQ_OVFL, SO_BROADCAST.
 
-Those that are taken, and whose effect is missing: SO_DONTROUTE, SO_TIMESTAMP of TCP, TCP_SYNCNT,
-TCP_LINGER2, TCP_WINDOW_CLAMP, UDP_GRO (datagrams come one by one), IP_BIND_ADDRESS_NO_PORT (the
-port is chosen at once), IP_RECVERR of TCP (SO_ERROR has the error), and IP_MINTTL between two
-programs of the stack that are joined by a pair. Everything else that the stack cannot do is
-refused: filters, TCP_SAVE_SYN (memory for each half-open connection), SO_ZEROCOPY, SO_INCOMING_CPU.
+Those that are taken, and whose effect is missing: SO_DONTROUTE, SO_TIMESTAMP of TCP, UDP_GRO
+(datagrams come one by one), IP_BIND_ADDRESS_NO_PORT (the port is chosen at once), IP_RECVERR of TCP
+(SO_ERROR has the error), and IP_MINTTL between two programs of the stack that are joined by a pair.
+Everything else that the stack cannot do is refused: filters, TCP_SAVE_SYN (memory for each
+half-open connection), SO_ZEROCOPY, SO_INCOMING_CPU.
 
 | option | TCP, IPv4 | TCP, IPv6 | UDP, IPv4 | UDP, IPv6 |
 |---|---|---|---|---|

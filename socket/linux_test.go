@@ -383,6 +383,7 @@ var linuxOptions = map[Option][2]int{
 	OptKeepCount: {unix.IPPROTO_TCP, unix.TCP_KEEPCNT}, OptUserTimeout: {unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT}, OptQuickAck: {unix.IPPROTO_TCP, unix.TCP_QUICKACK},
 	OptNotSentLowat: {unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT}, OptOutOfBandInline: {unix.SOL_SOCKET, unix.SO_OOBINLINE}, OptTOS: {unix.IPPROTO_IP, unix.IP_TOS},
 	OptTTL: {unix.IPPROTO_IP, unix.IP_TTL}, OptMTUDiscover: {unix.IPPROTO_IP, unix.IP_MTU_DISCOVER}, OptMTU: {unix.IPPROTO_IP, unix.IP_MTU},
+	OptSYNCount: {unix.IPPROTO_TCP, unix.TCP_SYNCNT}, OptOrphanTime: {unix.IPPROTO_TCP, unix.TCP_LINGER2}, OptWindowClamp: {unix.IPPROTO_TCP, unix.TCP_WINDOW_CLAMP},
 	OptMaxPacing:   {unix.SOL_SOCKET, unix.SO_MAX_PACING_RATE},
 	OptDeferAccept: {unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT}, OptError: {unix.SOL_SOCKET, unix.SO_ERROR}, OptLinger: {unix.SOL_SOCKET, unix.SO_LINGER},
 }

@@ -418,6 +418,8 @@ func optionCase(x *transcript) {
 		{OptKeepInterval, []int{0, 1, 32767, 32768, -1}},
 		{OptKeepCount, []int{0, 1, 127, 128, -1}},
 		{OptUserTimeout, []int{-1, 0, 1, 90000}},
+		{OptSYNCount, []int{0, 1, 127, 128, -1}},
+		{OptOrphanTime, []int{-2, 0, 1, 120}},
 		{OptNotSentLowat, []int{0, 1, 100000}},
 		{OptTOS, []int{0, 0x10, 0xb8, 0x13}},
 		{OptTTL, []int{0, 1, 255, 256, -2, -1}},

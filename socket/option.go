@@ -40,6 +40,9 @@ const (
 	OptFastOpen                      // TCP_FASTOPEN of a listener, TCP_FASTOPEN_CONNECT of a Dialer, boolean (RFC 7413). Default 0
 	OptDeferAccept                   // TCP_DEFER_ACCEPT, seconds to wait for data before Accept. Listeners only. Default 0
 	OptMinTTL                        // IP_MINTTL, IPV6_MINHOPCOUNT: segments with less are dropped (RFC 5082), 0 to 255. Default 0
+	OptSYNCount                      // TCP_SYNCNT, how often connect sends its SYN again, 1 to 127. Default 6, of which the last waits three minutes in all
+	OptOrphanTime                    // TCP_LINGER2, seconds of FIN-WAIT-2 after Close, 120 at most; 0 is 60, less ends with a RST. Default 60
+	OptWindowClamp                   // TCP_WINDOW_CLAMP, bytes of the largest window to announce, 1152 at least; 0 is no limit. Default 0
 	OptError                         // SO_ERROR, read only: the number of SocketError, which it clears
 	numOptions
 )
@@ -95,6 +98,9 @@ const (
 	maxKeepAliveTimes = 32767 // seconds
 	maxKeepAliveCount = 127
 	maxInt32          = 1<<31 - 1
+	maxSYNCount       = 127
+	minWindowClamp    = 1152 // half of SOCK_MIN_RCVBUF
+	maxOrphanTime     = 120  // seconds
 )
 
 var optionTable = [numOptions]optionAccess{
@@ -117,6 +123,9 @@ var optionTable = [numOptions]optionAccess{
 	OptMinTTL:          {get: func(o optionTarget) int { return int(o.MinTTL) }, set: setMinTTL},
 	OptMTUDiscover:     {get: mtuDiscover, set: setMTUDiscover},
 	OptMaxPacing:       {get: maxPacing, set: setMaxPacing},
+	OptSYNCount:        {get: synCount, set: intOption(1, maxSYNCount, func(o *TCPOptions) *int { return &o.SYNRetries }).set},
+	OptOrphanTime:      {get: orphanSeconds, set: setOrphanTime},
+	OptWindowClamp:     {get: func(o optionTarget) int { return o.WindowClamp }, set: setWindowClamp},
 }
 
 func setMinTTL(o optionTarget, v int) error {
@@ -124,6 +133,40 @@ func setMinTTL(o optionTarget, v int) error {
 		return syscall.EINVAL
 	}
 	o.MinTTL = uint8(v)
+	return nil
+}
+
+// Values of Linux where the program sets none.
+const (
+	linuxSYNCount   = 6
+	linuxOrphanTime = 60 // seconds
+)
+
+func synCount(o optionTarget) int { return pick(o.SYNRetries, linuxSYNCount, o.SYNRetries) }
+
+func orphanSeconds(o optionTarget) int {
+	switch o.OrphanTime {
+	case tcp.NoOrphans:
+		return -1
+	case 0:
+		return linuxOrphanTime
+	}
+	return int(o.OrphanTime / time.Second)
+}
+
+func setOrphanTime(o optionTarget, v int) error {
+	o.OrphanTime = tcp.NoOrphans
+	if v >= 0 {
+		o.OrphanTime = time.Duration(min(v, maxOrphanTime)) * time.Second
+	}
+	return nil
+}
+
+func setWindowClamp(o optionTarget, v int) error {
+	o.WindowClamp = 0
+	if v != 0 {
+		o.WindowClamp = max(v, minWindowClamp)
+	}
 	return nil
 }
 

@@ -64,7 +64,7 @@ func (c *Conn) Close(now clock.Time) {
 	default:
 		c.CloseWrite(now)
 		if c.state == StateFinWait2 {
-			c.probeAt = now.Add(orphanTime)
+			c.waitAsOrphan(now)
 		}
 	}
 	c.orphan()

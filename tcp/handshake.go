@@ -180,5 +180,5 @@ func (c *Conn) synWindow() uint32 {
 
 func unscaledWindow(o *Options, n uint32) uint32 {
 	s := scaleFor(o)
-	return min(n, 0xffff) >> s << s
+	return min(n, o.windowClamp(), 0xffff) >> s << s
 }

@@ -159,7 +159,8 @@ func (c *Conn) afterACK(now clock.Time) {
 		c.state = StateFinWait2
 		c.probeAt = never // of a window that has let the FIN through since
 		if c.has(flagOrphaned) {
-			c.probeAt = now.Add(orphanTime)
+			c.waitAsOrphan(now)
+			return
 		}
 		c.m.markDirty(c)
 	case StateClosing:
@@ -169,9 +170,24 @@ func (c *Conn) afterACK(now clock.Time) {
 	}
 }
 
-// orphanTime is the time that FIN-WAIT-2 lasts after Close: a peer that never closes would keep
+// orphanTime is the time that FIN-WAIT-2 lasts after Close without Options.OrphanTime: a peer that never closes would keep
 // the connection for ever.
 const orphanTime = 60 * time.Second
+
+// waitAsOrphan begins the time that FIN-WAIT-2 lasts without an application.
+func (c *Conn) waitAsOrphan(now clock.Time) {
+	limit := c.opt.OrphanTime
+	if limit == NoOrphans {
+		c.sendReset()
+		c.enterClosed(aborted)
+		return
+	}
+	if limit == 0 {
+		limit = orphanTime
+	}
+	c.probeAt = now.Add(limit)
+	c.m.markDirty(c)
+}
 
 // passesPAWS is PAWS (RFC 7323 5.3): it rejects, and acknowledges, a segment whose
 // timestamp is older than TS.Recent. Without it, a duplicate from 2^32 bytes ago could pass

@@ -20,8 +20,11 @@ type Options struct {
 
 	KeepAlive   KeepAlive     // RFC 9293 3.8.4
 	UserTimeout time.Duration // how long sent data may stay unacknowledged (RFC 5482); 0: until retransmissions end
+	SYNRetries  int           // how often the SYN of Connect is sent again (TCP_SYNCNT); 0: for three minutes
+	OrphanTime  time.Duration // how long FIN-WAIT-2 lasts after Close (TCP_LINGER2); 0 is a minute, and NoOrphans
 
 	SendBuffer, ReceiveBuffer int    // bytes; 0 grows with need
+	WindowClamp               int    // bytes beyond which no window is announced (TCP_WINDOW_CLAMP); 0 is no limit
 	MSS                       int    // largest segment to announce and send; 0 follows the MTU
 	MaxPacing                 uint64 // bytes per second; 0 is no limit; Unpaced
 	NotSentLowat              int    // bytes written but not sent beyond which Write has no room (TCP_NOTSENT_LOWAT); 0 is no limit
@@ -51,6 +54,9 @@ type Options struct {
 // Unpaced as MaxPacing has what the window allows leave at once, as Linux does without the fq queueing discipline:
 // for devices that pace by themselves. "bbr" then sends by its window alone.
 const Unpaced = math.MaxUint64
+
+// NoOrphans as OrphanTime ends a connection with a RST where FIN-WAIT-2 would begin or has begun at Close.
+const NoOrphans time.Duration = -1
 
 // KeepAlive is when to probe a silent peer (RFC 9293 3.8.4).
 type KeepAlive struct {
@@ -83,7 +89,8 @@ const (
 
 // check returns an error where an option is out of range or unknown.
 func (o *Options) check() error {
-	if o.SendBuffer < 0 || o.ReceiveBuffer < 0 || o.MSS < 0 || o.NotSentLowat < 0 || o.KeepAlive.Idle < 0 || o.KeepAlive.Interval < 0 || o.UserTimeout < 0 {
+	if o.SendBuffer < 0 || o.ReceiveBuffer < 0 || o.MSS < 0 || o.NotSentLowat < 0 || o.KeepAlive.Idle < 0 || o.KeepAlive.Interval < 0 || o.UserTimeout < 0 ||
+		o.SYNRetries < 0 || o.OrphanTime < NoOrphans || o.WindowClamp < 0 {
 		return ErrBadOption
 	}
 	if !cc.Known(o.Congestion) {

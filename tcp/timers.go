@@ -122,6 +122,9 @@ func (c *Conn) timeoutAt() clock.Time {
 			limit = retransmitLimit
 			if c.state == StateSynSent || c.state == StateSynReceived {
 				limit = synRetransmitLimit
+				if n := c.opt.SYNRetries; n != 0 && c.state == StateSynSent {
+					limit = timeOfSYNs(n)
+				}
 			}
 		}
 		t = c.progressAt.Add(limit)
@@ -135,6 +138,16 @@ func (c *Conn) timeoutAt() clock.Time {
 		}
 	}
 	return t
+}
+
+// timeOfSYNs is the time until the timeout of a SYN that was sent again n times.
+func timeOfSYNs(n int) time.Duration {
+	sum, each := time.Duration(0), loss.InitialRTO
+	for range n + 1 {
+		sum += each
+		each = min(2*each, loss.MaxRTO)
+	}
+	return sum
 }
 
 // timeOutConn ends the connection. An ICMP error that came before explains more than

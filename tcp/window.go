@@ -9,13 +9,24 @@ import (
 )
 
 // receiveSpace returns the number of bytes from RCV.NXT on that may arrive: the limit less what waits to
-// be read, within what the window field can say (RFC 7323 2.3).
+// be read, within Options.WindowClamp and what the window field can say (RFC 7323 2.3).
 func (c *Conn) receiveSpace() uint32 {
 	held, limit := uint32(c.Readable()), c.receiveLimit()
 	if held >= limit {
 		return 0
 	}
-	return min(limit-held, 0xffff<<c.rcvScale)
+	return min(limit-held, c.opt.windowClamp(), 0xffff<<c.rcvScale)
+}
+
+// windowLimit returns the largest window that reading all would open.
+func (c *Conn) windowLimit() uint32 { return min(c.receiveLimit(), c.opt.windowClamp()) }
+
+// windowClamp returns WindowClamp, the largest number without one.
+func (o *Options) windowClamp() uint32 {
+	if o.WindowClamp == 0 {
+		return math.MaxUint32
+	}
+	return uint32(o.WindowClamp)
 }
 
 // receiveEdge returns the right edge of the window to announce. It never moves left (RFC
@@ -29,7 +40,7 @@ func (c *Conn) receiveEdge() uint32 {
 	}
 	edge := c.rcvNxt + c.receiveSpace()
 	gain := seqnum.Distance(c.rcvAdv, edge)
-	if gain < c.fullSegmentIn() && gain < c.receiveLimit()/2 {
+	if gain < c.fullSegmentIn() && gain < c.windowLimit()/2 {
 		return seqnum.Latest(c.rcvAdv, c.rcvNxt)
 	}
 	return edge
@@ -69,7 +80,7 @@ func (c *Conn) windowOpened() {
 		return // receiveLimit is rcvLimit at most
 	}
 	gain := seqnum.Distance(c.rcvAdv, c.rcvNxt+c.receiveSpace())
-	if half := c.receiveLimit() / 2; gain >= min(half, 2*c.fullSegmentIn()) && left < half {
+	if half := c.windowLimit() / 2; gain >= min(half, 2*c.fullSegmentIn()) && left < half {
 		c.ackNow()
 	}
 }
