@@ -63,8 +63,8 @@ the program on the kernel's stack if there is no host.
 
 What the program starts uses the host, too, unless the library cannot be loaded into it:
 static and Go programs, those with capabilities or setuid, and those that are started with
-an empty environment. A line on standard error names each. --strict refuses to start them
-(EACCES). --isolate runs the program in a network namespace of its own, without interfaces:
+an empty environment. A line on standard error names each. --strict refuses to start them,
+and forbids the kernel's sockets by a filter, however a program asks for one (EACCES). --isolate runs the program in a network namespace of its own, without interfaces:
 whatever does not use the host reaches nothing at all.
 
 --on-node-loss says what follows the end of the host. Connections are reset in any case.
@@ -157,6 +157,8 @@ func newExec(c *console) *cobra.Command {
 				return usage("--on-node-loss is keep, end or rebind")
 			case f.strict && f.seccomp:
 				return usage("--strict is of the library: --seccomp serves all programs that its program starts")
+			case f.strict && f.kernelInterfaces:
+				return usage("--kernel-interfaces asks sockets of the kernel, which --strict forbids")
 			case f.fallback && (f.strict || f.isolate):
 				return usage("--fallback is the kernel's stack, which --strict and --isolate forbid")
 			}
@@ -220,6 +222,12 @@ func (f *execFlags) run(ctx context.Context, c *console, args []string) error {
 	if f.isolate {
 		if err := isolate(); err != nil {
 			return err
+		}
+	}
+	if f.strict {
+		runtime.LockOSThread() // the filter is that of the thread that executes the program
+		if err := notify.Confine(); err != nil {
+			return notStarted{fmt.Errorf("--strict forbids sockets of the kernel by seccomp(2): %w", err), exitNoSeccomp}
 		}
 	}
 	return notStarted{fmt.Errorf("%s: %w", path, syscall.Exec(path, args, env)), exitCannotRun}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -106,6 +107,12 @@ func TestExecReportsWhatLeaves(t *testing.T) {
 				t.Errorf("%s%s: code %d: %s", by, name, code, says)
 			}
 			code, says = execAs(t, 65534, "--socket", socket, "--strict", "--", "sh", "-c", by+tc[0])
+			if tc[1] == "setuid" || tc[1] == "capabilities" { // the filter takes their rights away, and with them the reason to leave
+				if code != 0 || says != "" {
+					t.Errorf("--strict, %s%s: code %d: %s", by, name, code, says)
+				}
+				continue
+			}
 			if code != exitCannotRun || !strings.Contains(says, "--strict refuses") || !strings.Contains(says, tc[1]) {
 				t.Errorf("--strict, %s%s: code %d: %s", by, name, code, says)
 			}
@@ -159,6 +166,53 @@ func TestExecStaysStrict(t *testing.T) {
 		}
 		if code, says := execAs(t, 0, "--socket", socket, "--", "sh", "-c", by+" true"); code != 0 || says != "" {
 			t.Errorf("%s: code %d: %s", by, code, says)
+		}
+	}
+}
+
+// TestStrictForbidsSocketsOfTheKernel, which the library does not see: of other families, by an instruction of the program's
+// own, and by io_uring. Those of the stack work.
+func TestStrictForbidsSocketsOfTheKernel(t *testing.T) {
+	testnet.Program(t, "python3")
+	library(t)
+	socket := shimServer(t, func(c *shim.Config) { c.Everyone = true })
+	if err := os.Chmod(filepath.Dir(socket), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	// The code of syscall(2) in memory of the program's own: no library takes its place.
+	const own = `
+import ctypes, mmap
+code = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+code.write(bytes.fromhex("4889f84889f74889d64889ca0f05c3"))  # rax, rdi, rsi, rdx = rdi, rsi, rdx, rcx; syscall; ret
+call = ctypes.CFUNCTYPE(ctypes.c_long, *4 * [ctypes.c_long])(ctypes.addressof(ctypes.c_char.from_buffer(code)))
+`
+	programs := map[string]string{
+		"AF_PACKET":      "import socket; socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)",
+		"AF_VSOCK":       "import socket; socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM)",
+		"an instruction": own + "r = call(41, 2, 1, 0)\nif r < 0: raise OSError(-r, 'refused')",
+		"io_uring":       own + "r = call(425, 1, ctypes.addressof(ctypes.create_string_buffer(256)), 0)\nif r == -38: raise PermissionError",
+	}
+	if runtime.GOARCH != "amd64" {
+		delete(programs, "an instruction")
+		delete(programs, "io_uring")
+	}
+	for what, text := range programs {
+		uids := []uint32{0, 65534}
+		for _, uid := range uids {
+			if code, says := execAs(t, uid, "--socket", socket, "--strict", "--", "python3", "-c", text); code != 1 || !strings.Contains(says, "PermissionError") {
+				t.Errorf("%s by user %d: code %d: %s", what, uid, code, says)
+			}
+		}
+		if what == "an instruction" { // without --strict it leaves
+			if code, says := execAs(t, 0, "--socket", socket, "--", "python3", "-c", text); code != 0 {
+				t.Errorf("%s without --strict: code %d: %s", what, code, says)
+			}
+		}
+	}
+	const stays = "import socket; s = socket.create_server(('127.0.0.1', 0)); c = socket.create_connection(s.getsockname()); a, _ = s.accept(); c.send(b'x'); print(a.recv(9))"
+	for _, uid := range []uint32{0, 65534} {
+		if code, says := execAs(t, uid, "--socket", socket, "--strict", "--", "sh", "-c", "exec python3 -c \"$0\"", stays); code != 0 || says != "b'x'\n" {
+			t.Errorf("on the stack, by user %d: code %d: %s", uid, code, says)
 		}
 	}
 }

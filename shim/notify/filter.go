@@ -109,6 +109,22 @@ func filter() []bpf.Instruction {
 	)
 }
 
+// confinement returns the program of Confine. What it forbids reaches a network, or frames of one: families that stay within
+// the machine (AF_UNIX, AF_ALG) and that ask about it (AF_NETLINK) are permitted.
+func confinement() []bpf.Instruction {
+	networks := []uint32{
+		unix.AF_INET, unix.AF_INET6, unix.AF_PACKET, unix.AF_XDP, unix.AF_VSOCK, unix.AF_SMC, unix.AF_RDS, unix.AF_TIPC, unix.AF_CAN,
+		unix.AF_BLUETOOTH, unix.AF_IEEE802154, unix.AF_KEY,
+	}
+	socket := join([]bpf.Instruction{bpf.LoadAbsolute{Off: dataArg(0), Size: 4}}, only(networks, fails(unix.EACCES)), []bpf.Instruction{toKernel})
+	return join(
+		foreign(),
+		only([]uint32{unix.SYS_SOCKET}, socket...),
+		only([]uint32{unix.SYS_IO_URING_SETUP}, fails(unix.ENOSYS)), // a ring makes sockets without socket(2)
+		[]bpf.Instruction{toKernel},
+	)
+}
+
 // foreignSockets are the calls of the other ABI of a machine that make sockets, and io_uring_setup.
 var foreignSockets = map[string][]uint32{
 	"amd64":   {102, 359, unix.SYS_IO_URING_SETUP}, // 386: socketcall, socket

@@ -25,6 +25,41 @@ func seccompData(arch uint32, number int, args ...uint64) []byte {
 	return b
 }
 
+// TestConfinement: no family that reaches a network, by no ABI.
+func TestConfinement(t *testing.T) {
+	vm, err := bpf.NewVM(confinement())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const kernel, errno = uint32(unix.SECCOMP_RET_ALLOW), uint32(unix.SECCOMP_RET_ERRNO)
+	own := archs[runtime.GOARCH]
+	refused := errno | uint32(unix.EACCES)
+	for _, tc := range []struct {
+		what   string
+		arch   uint32
+		number int
+		arg    uint64
+		want   uint32
+	}{
+		{"AF_INET", own, unix.SYS_SOCKET, unix.AF_INET, refused},
+		{"AF_INET, dirty upper half", own, unix.SYS_SOCKET, 1<<32 | unix.AF_INET, refused},
+		{"AF_INET6", own, unix.SYS_SOCKET, unix.AF_INET6, refused},
+		{"AF_PACKET", own, unix.SYS_SOCKET, unix.AF_PACKET, refused},
+		{"AF_XDP", own, unix.SYS_SOCKET, unix.AF_XDP, refused},
+		{"AF_KEY", own, unix.SYS_SOCKET, unix.AF_KEY, refused},
+		{"AF_UNIX", own, unix.SYS_SOCKET, unix.AF_UNIX, kernel},
+		{"AF_NETLINK", own, unix.SYS_SOCKET, unix.AF_NETLINK, kernel},
+		{"another call", own, unix.SYS_CONNECT, unix.AF_INET, kernel},
+		{"io_uring_setup", own, unix.SYS_IO_URING_SETUP, 0, errno | uint32(unix.ENOSYS)},
+		{"another ABI: its socket", 0x40000003, int(foreignSockets[runtime.GOARCH][0]), unix.AF_UNIX, errno | uint32(unix.EAFNOSUPPORT)},
+		{"another ABI: others", 0x40000003, unix.SYS_BIND, 0, kernel},
+	} {
+		if got, err := vm.Run(seccompData(tc.arch, tc.number, tc.arg)); err != nil || uint32(got) != tc.want {
+			t.Errorf("%s: %#x, want %#x (%v)", tc.what, uint32(got), tc.want, err)
+		}
+	}
+}
+
 // TestFilter chooses calls by their numbers and arguments.
 func TestFilter(t *testing.T) {
 	vm, err := bpf.NewVM(filter())

@@ -26,7 +26,21 @@ var (
 // descriptor for a Supervisor (close-on-exec). The caller has locked its goroutine to the thread. Calls of the thread that the filter
 // chooses wait from now on. Without CAP_SYS_ADMIN it sets no_new_privs, with which setuid programs get no rights.
 func Install() (int, error) {
-	raw, err := bpf.Assemble(filter())
+	// A call that a supervisor has received can then be ended by SIGKILL alone, so that no answer is lost.
+	return install(filter(), unix.SECCOMP_FILTER_FLAG_NEW_LISTENER|unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV)
+}
+
+// Confine puts a filter on the calling thread, which its children and what it executes inherit, with which no call makes a
+// socket of the kernel's network stack: EACCES. It needs no Supervisor. The caller has locked its goroutine to the thread.
+// Without CAP_SYS_ADMIN it sets no_new_privs, with which setuid programs get no rights.
+func Confine() error {
+	_, err := install(confinement(), 0)
+	return err
+}
+
+// install installs a filter and returns its descriptor, where flags ask for one.
+func install(program []bpf.Instruction, flags uintptr) (int, error) {
+	raw, err := bpf.Assemble(program)
 	if err != nil {
 		return -1, err
 	}
@@ -34,12 +48,12 @@ func Install() (int, error) {
 	for i, r := range raw {
 		code[i] = unix.SockFilter{Code: r.Op, Jt: r.Jt, Jf: r.Jf, K: r.K}
 	}
-	fd, err := seccomp(code)
+	fd, err := seccomp(code, flags)
 	if err == unix.EACCES {
 		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 			return -1, os.NewSyscallError("prctl", err)
 		}
-		fd, err = seccomp(code)
+		fd, err = seccomp(code, flags)
 	}
 	switch err {
 	case nil:
@@ -54,12 +68,10 @@ func Install() (int, error) {
 	return -1, os.NewSyscallError("seccomp", err)
 }
 
-// seccomp installs a filter with a listener. A call that a supervisor has received can then be ended by SIGKILL alone, so
-// that no answer is lost.
-func seccomp(code []unix.SockFilter) (int, error) {
+// seccomp is seccomp(2) with a filter.
+func seccomp(code []unix.SockFilter, flags uintptr) (int, error) {
 	prog := unix.SockFprog{Len: uint16(len(code)), Filter: &code[0]}
-	fd, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER,
-		unix.SECCOMP_FILTER_FLAG_NEW_LISTENER|unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, uintptr(unsafe.Pointer(&prog)))
+	fd, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&prog)))
 	if errno != 0 {
 		return -1, errno
 	}
