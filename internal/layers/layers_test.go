@@ -128,6 +128,7 @@ l7/rewrite        : internal/random semantics
 l7/cache          : metrics semantics l7/rewrite
 gateway/health    : clock internal/regfile l7/fastcgi
 gateway/maglev    :
+gateway/bgp       : metrics
 gateway/resolve   :
 gateway/upgrade   :
 gateway/config    : tls tls/acme internal/secretfile gateway/health gateway/resolve l7/accesslog l7/auth l7/fastcgi l7/files l7/rewrite l7/route gpukern/lpm semantics internal/strictyaml internal/suggest internal/regfile
