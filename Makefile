@@ -142,4 +142,4 @@ generate-check: generate
 clean: ## remove what was built
 	rm -rf $(BIN) dist
 
-include deploy/dist.mk internal/testkit/long.mk internal/testkit/interop/interop.mk gpukern/gpukern.mk
+include deploy/dist.mk internal/testkit/long.mk internal/testkit/interop/interop.mk gpukern/gpukern.mk pmd/dpdk/dpdk.mk

@@ -36,6 +36,8 @@ internal/strictyaml: internal/excerpt internal/suggest
 ring              : packet
 capture           :
 pmd               : packet ring clock wire
+gpukern/cuda/dl   :
+pmd/dpdk          : packet ring clock pmd gpukern/cuda/dl
 pmd/vnet          : packet
 pmd/xdp           : internal/rtnl
 pmd/pcap          : packet ring clock capture pmd
@@ -57,7 +59,6 @@ gpukern/digest    :
 gpukern/sketch    : packet ring gpukern/image gpukern/tuple internal/random
 gpukern/literal   : gpukern/image
 gpukern           : packet wire gpukern/acl gpukern/flow gpukern/image gpukern/literal gpukern/lpm gpukern/sketch gpukern/tuple
-gpukern/cuda/dl   :
 gpukern/cuda/ptx  :
 gpukern/cuda/pubkey/ptx:
 gpukern/cuda/symmetric/ptx:
@@ -229,7 +230,7 @@ github.com/gobwas/ws              : bench
 github.com/gopacket/gopacket      : capture bench internal/testkit/derivepcaps
 github.com/klauspost/compress     : websocket l7/encode bench/webpeer
 github.com/andybalholm/brotli     : l7/encode bench/webpeer
-github.com/vishvananda/netlink    : filter/ebpf pmd/xdp node internal/rtnl internal/app/stackd pmd/afxdp pmd/afpacket pmd/tap pmd/device l4/kernelflows internal/app/doctor internal/testkit/testnet bench
+github.com/vishvananda/netlink    : filter/ebpf pmd/xdp node internal/rtnl internal/app/stackd pmd/afxdp pmd/afpacket pmd/dpdk pmd/tap pmd/device l4/kernelflows internal/app/doctor internal/testkit/testnet bench
 github.com/mholt/acmez/v3         : tls/acme
 github.com/vishvananda/netns      : internal/testkit/testnet
 github.com/prometheus             : cmd/prom

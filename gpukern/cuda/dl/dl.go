@@ -21,6 +21,8 @@ type Loader struct {
 	Find func(handle uintptr, name string) (fn uintptr, err error)
 	// Call calls a function with the first n arguments. They come by value: behind a variable, a slice of them would be allocated.
 	Call func(fn uintptr, n int, args [MostArgs]uintptr) uintptr
+	// CallWith calls a function with the arguments of a slice that the caller keeps.
+	CallWith func(fn uintptr, args []uintptr) uintptr
 }
 
 // loader is set by init functions alone, and read after them.
@@ -65,3 +67,7 @@ func Call(fn uintptr, args ...uintptr) uintptr {
 	var all [MostArgs]uintptr
 	return loader.Call(fn, copy(all[:], args), all)
 }
+
+// CallWith is Call with arguments that the caller keeps, so that nothing is allocated. What pointers among them point to must be on
+// the heap, and be kept alive by the caller.
+func CallWith(fn uintptr, args []uintptr) uintptr { return loader.CallWith(fn, args) }

@@ -31,5 +31,9 @@ func init() {
 			r, _, _ := purego.SyscallN(fn, args[:n]...)
 			return r
 		},
+		CallWith: func(fn uintptr, args []uintptr) uintptr {
+			r, _, _ := purego.SyscallN(fn, args...)
+			return r
+		},
 	})
 }

@@ -33,6 +33,7 @@ type Subject struct {
 	Resident  bool     // received frames stay the queue's, which has all packets from the start
 	AnyLength bool     // packets longer than Longest pass: the device does not check
 	Runts     bool     // packets without a whole Ethernet header pass
+	Lends     int      // frames that the device takes at once, and keeps while the queue is open
 	Flood     int      // packets that overflow a queue without frames; 0: its sender has to wait instead
 }
 

@@ -45,6 +45,7 @@ type harness struct {
 func open(t testing.TB, s *Subject, frames, inbound int, size func(i int) int) *harness {
 	t.Helper()
 	const others = 4096 // frames for the far end
+	frames += s.Lends
 	if s.Resident {
 		frames += inbound
 	}

@@ -1,0 +1,283 @@
+package dpdk
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/pmd"
+	"github.com/millrace/millrace/ring"
+)
+
+// Config describes a device to open. Name and Pools are required.
+type Config struct {
+	Name        string       // as DPDK names it, with arguments: "net_af_xdp0,iface=eth1", "0000:3b:00.0"; a leading "dpdk:" is allowed
+	Pools       []*ring.Pool // one for each queue, cut from one arena
+	Ring        int          // packets that may wait for Rx, where the device has a ring; 0 is DefaultRing
+	MTU         int          // largest network-layer packet, bytes; 0 is what the device has
+	Promiscuous bool         // receive frames for other link addresses too
+	Multicast   bool         // receive all multicast frames
+
+	port *uint32 // of a device that exists already, in tests
+}
+
+// DefaultRing is the number of packets that may wait for Rx.
+const DefaultRing = 1024
+
+// txRing is the number of packets that may wait for the device.
+const txRing = 1024
+
+// Device is an open device. Its queues belong to one loop each.
+type Device struct {
+	Queues []*Queue
+	Name   string // with its arguments
+
+	shim    *shim
+	port    uint32
+	info    portInfo
+	where   address
+	driver  string // "net_af_xdp"
+	mtu     int
+	modes   string
+	started bool
+	closing atomic.Bool // no queue may call the shim any more
+
+	link      kernelLink
+	namespace *os.File // of the thread that opened it; nil where there is no /proc
+
+	mu    sync.Mutex // guards closed and final
+	done  bool
+	final pmd.Stats // losses at the end
+}
+
+// Open opens a device and starts its queues. It borrows the pools until Close.
+func Open(cfg Config) (*Device, error) {
+	where, err := parseName(cfg.Name)
+	if err != nil {
+		return nil, &pmd.OpError{Op: "open", Device: cfg.Name, Err: err}
+	}
+	d := &Device{Name: strings.TrimPrefix(cfg.Name, Prefix), where: where, link: kernelLink{fd: -1}}
+	if err := checkPools(cfg.Pools); err != nil {
+		return nil, &pmd.OpError{Op: "open", Device: d.Name, Err: err}
+	}
+	if d.shim, err = load(); err != nil {
+		return nil, unavailable(d.Name, err)
+	}
+	if err := d.shim.startEAL(!where.virtual); err != nil {
+		return nil, d.environmentError(err)
+	}
+	d.namespace, _ = os.Open("/proc/thread-self/ns/net") // nil: devices are closed in the namespace of the process
+	if err := d.probe(cfg.port); err != nil {
+		return nil, errors.Join(err, d.closeFiles())
+	}
+	if err := d.open(&cfg); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return d, nil
+}
+
+func checkPools(pools []*ring.Pool) error {
+	if len(pools) == 0 {
+		return errors.New("no pool: a device has at least one queue")
+	}
+	for _, p := range pools {
+		if p == nil || p.Arena() != pools[0].Arena() {
+			return errors.New("the pools are not of one arena")
+		}
+	}
+	return nil
+}
+
+func (d *Device) environmentError(err error) error {
+	e := &pmd.OpError{Op: "open", Device: d.Name, Err: err}
+	switch {
+	case errors.Is(err, ErrNoHugePages):
+		e.Remedy = "sysctl -w vm.nr_hugepages=512, and start again; or without, slower: " + EALVariable + "=\"--no-huge -m 256\""
+	case errors.Is(err, ErrEnvironment):
+		e.Remedy = "see " + EALVariable + " in docs/dpdk.md; EAL starts once in a process"
+	}
+	return e
+}
+
+// probe finds the device, or makes it, and reads what it can do.
+func (d *Device) probe(port *uint32) error {
+	d.shim.log()
+	if port != nil {
+		d.port = *port
+	} else {
+		args, name := cString(d.where.args), cString(d.where.name)
+		n := d.shim.call("mrd_probe", uintptr(unsafe.Pointer(args)), uintptr(unsafe.Pointer(name)))
+		if err := errno(n); err != nil {
+			return explain("probe", d.Name, 0, err, d.shim.log())
+		}
+		d.port = uint32(n)
+	}
+	if err := errno(d.shim.call("mrd_describe", uintptr(d.port), uintptr(unsafe.Pointer(&d.info)))); err != nil {
+		return errors.Join(explain("describe", d.Name, 0, err, d.shim.log()), d.Close())
+	}
+	d.driver = text(d.info.driver[:])
+	d.mtu = int(d.info.mtu)
+	d.link.open(int(d.info.interfaceIndex))
+	if d.driver == "net_tap" {
+		d.link.countDrops()
+	}
+	return nil
+}
+
+// open configures the device and starts it.
+func (d *Device) open(cfg *Config) error {
+	s, err := d.plan(cfg)
+	if err != nil {
+		return &pmd.OpError{Op: "open", Device: d.Name, Err: err, Remedy: remedyOf(err)}
+	}
+	if err := errno(d.shim.call("mrd_configure", uintptr(unsafe.Pointer(s)))); err != nil {
+		return explain("configure", d.Name, 0, err, d.shim.log())
+	}
+	for i, p := range cfg.Pools {
+		if err := d.addQueue(i, p, s); err != nil {
+			return err
+		}
+	}
+	if err := errno(d.shim.call("mrd_start", uintptr(unsafe.Pointer(s)))); err != nil {
+		return explain("start", d.Name, 0, err, d.shim.log())
+	}
+	d.started = true
+	d.shim.log()
+	for _, q := range d.Queues {
+		d.shim.call("mrd_rest", q.c)
+		q.putBack(int(d.shim.call("mrd_return", q.c, uintptr(unsafe.Pointer(&q.back)), uintptr(len(q.back)), 0)))
+	}
+	d.modes = d.describe(s)
+	return nil
+}
+
+// addQueue makes a queue and lends it the frames that the device wants at once.
+func (d *Device) addQueue(id int, pool *ring.Pool, s *setup) error {
+	ringFrames := d.ringFrames(s)
+	depth := min(mostDepth, max(1, (pool.Size()-ringFrames)/8))
+	if pool.Free() < ringFrames+depth {
+		return &pmd.OpError{
+			Op: "open", Device: d.Name, Queue: id,
+			Err:    fmt.Errorf("%w: %s takes %d, and the pool has %d free of %d", ErrFrames, d.driver, ringFrames+depth, pool.Free(), pool.Size()),
+			Remedy: "more frames for each queue, or a shorter ring",
+		}
+	}
+	memory, err := d.shim.memory(pool.Arena(), d.inside())
+	if err != nil {
+		return &pmd.OpError{Op: "open", Device: d.Name, Queue: id, Err: err}
+	}
+	q := &Queue{dev: d, id: id, pool: pool, depth: depth, memory: memory}
+	d.Queues = append(d.Queues, q)
+	if id == 0 {
+		if err := d.mapDMA(memory); err != nil {
+			return err
+		}
+	}
+	if q.c = uintptr(d.shim.call("mrd_queue_new", memory.c, uintptr(d.port), uintptr(id), uintptr(depth))); q.c == 0 {
+		return explain("queue", d.Name, id, fmt.Errorf("%w: %w", ErrEnvironment, unix.ENOMEM), d.shim.log())
+	}
+	q.counts = (*counts)(pointer(q.c))
+	for left := ringFrames + depth; left > 0; {
+		offs := pool.GetBatch(min(left, len(q.back)))
+		d.shim.call("mrd_lend", q.c, uintptr(unsafe.Pointer(unsafe.SliceData(offs))), uintptr(len(offs)))
+		left -= len(offs)
+	}
+	if err := errno(d.shim.call("mrd_queue_setup", q.c, uintptr(unsafe.Pointer(s)), uintptr(d.mtu+etherHeader), flag(d.chains()))); err != nil {
+		return explain("queue", d.Name, id, err, d.shim.log())
+	}
+	return nil
+}
+
+// Close stops the device and removes it from DPDK. It returns the frames of all queues to their pools, so the loops must
+// not run.
+func (d *Device) Close() error {
+	err := d.stop()
+	for _, q := range d.Queues {
+		err = errors.Join(err, q.Close())
+	}
+	return err
+}
+
+// stop stops the device, once. Queues of other loops find out by closing, and the frames stay theirs until each is closed.
+func (d *Device) stop() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.done {
+		return nil
+	}
+	d.done = true
+	d.closing.Store(true)
+	for _, q := range d.Queues {
+		for q.busy.Load() { // a call lasts microseconds
+			runtime.Gosched()
+		}
+	}
+	d.final = d.losses()
+	var err error
+	d.inNamespace(func() {
+		err = errno(d.shim.call("mrd_stop", uintptr(d.port), flag(d.started), flag(d.driver == "net_memif")))
+	})
+	if err != nil && !d.link.gone() { // a device that is gone cannot be stopped
+		err = explain("close", d.Name, 0, err, d.shim.log())
+	} else {
+		err = nil
+	}
+	return errors.Join(err, d.closeFiles())
+}
+
+func (d *Device) closeFiles() error {
+	d.link.close()
+	if d.namespace == nil {
+		return nil
+	}
+	return d.namespace.Close()
+}
+
+// inNamespace runs f in the network namespace in which the device was opened: drivers look for their interface by its
+// index when they remove what they have attached to it.
+func (d *Device) inNamespace(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if d.namespace == nil {
+			f()
+			return
+		}
+		runtime.LockOSThread()
+		var want, is unix.Stat_t
+		err := errors.Join(unix.Fstat(int(d.namespace.Fd()), &want), unix.Stat("/proc/thread-self/ns/net", &is))
+		if err != nil || want.Dev == is.Dev && want.Ino == is.Ino || unix.Setns(int(d.namespace.Fd()), unix.CLONE_NEWNET) != nil {
+			defer runtime.UnlockOSThread() // a thread that has moved ends with its goroutine
+		}
+		f()
+	}()
+	<-done
+}
+
+// losses returns what the device counts as lost. The caller holds d.mu.
+func (d *Device) losses() (s pmd.Stats) {
+	if !d.started {
+		return s
+	}
+	var l losses
+	if errno(d.shim.call("mrd_losses", uintptr(d.port), uintptr(unsafe.Pointer(&l)))) == nil {
+		s.RxMissed = l.missed + d.link.drops()
+		s.RxInvalid = l.rxErrors
+	}
+	return s
+}
+
+// flag returns b as C has it.
+func flag(b bool) uintptr {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,259 @@
+package dpdk_test
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	_ "github.com/millrace/millrace/gpukern/cuda/loader" // of the shim
+	"github.com/millrace/millrace/internal/testkit/testnet"
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/pmd"
+	"github.com/millrace/millrace/pmd/dpdk"
+	"github.com/millrace/millrace/ring"
+)
+
+// need skips a test where DPDK is not asked for: `make dpdk-test` installs it.
+func need(t testing.TB) {
+	t.Helper()
+	if os.Getenv("MILLRACE_DPDK_TEST") == "" {
+		t.Skip("DPDK is not installed by `make deps`: `make dpdk-test` runs this")
+	}
+	if v, err := dpdk.Version(); err != nil || !strings.HasPrefix(v, "DPDK ") {
+		t.Fatal(v, err)
+	}
+}
+
+// memory makes pools of frames, which all must be free at the end.
+func memory(t testing.TB, pools, frames, size int) (*ring.Arena, []*ring.Pool) {
+	t.Helper()
+	arena, err := ring.NewArena(ring.ArenaConfig{Frames: pools * frames, FrameSize: size, Huge: ring.HugeOff})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { arena.Close() })
+	list := make([]*ring.Pool, pools)
+	for i := range list {
+		if list[i], err = arena.Cut(frames); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if p := list[i]; p.Free() != p.Size() {
+				t.Errorf("pool %d has %d of %d frames at the end", i, p.Free(), p.Size())
+			}
+		})
+	}
+	return arena, list
+}
+
+func open(t testing.TB, cfg dpdk.Config) *dpdk.Device {
+	t.Helper()
+	d, err := dpdk.Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+// TestNullReceivesAndSends moves packets of DPDK's null driver, which makes them and drops them.
+func TestNullReceivesAndSends(t *testing.T) {
+	need(t)
+	arena, pools := memory(t, 1, 512, 2048)
+	q := open(t, dpdk.Config{Name: "dpdk:net_null0,size=100", Pools: pools}).Queues[0]
+	b := packet.NewBatch(arena.View(), 64)
+	var packets uint64
+	for range 100 {
+		n, err := q.Rx(1000, b)
+		if err != nil || n == 0 {
+			t.Fatalf("Rx = %d, %v", n, err)
+		}
+		for i := range b.D {
+			if d := b.D[i]; d.Len != 100 || arena.Headroom(&b.D[i]) != 128 || d.Stamp != 1000 || d.Flags != 0 {
+				t.Fatalf("%+v", d)
+			}
+		}
+		if err := ring.Audit(arena, pools[0], q, holder{b}); err != nil {
+			t.Fatal(err)
+		}
+		packets += uint64(n)
+		if n, err = q.Tx(1000, b); err != nil || n != b.Len() {
+			t.Fatalf("Tx = %d of %d, %v", n, b.Len(), err)
+		}
+		b.Reset()
+	}
+	want := pmd.Stats{RxPackets: packets, RxBytes: 100 * packets, TxPackets: packets, TxBytes: 100 * packets}
+	if s := q.Info().Stats; s != want {
+		t.Errorf("%+v, want %+v", s, want)
+	}
+	if i := q.Info(); i.Driver != "dpdk" || i.Device != "net_null0,size=100" || !strings.Contains(i.Negotiated, "net_null") || i.FD != -1 || i.MTU != 1500 {
+		t.Errorf("%+v", i)
+	}
+	allocs := testing.AllocsPerRun(100, func() {
+		_, _ = q.Rx(1000, b)
+		_, _ = q.Tx(1000, b)
+		b.Reset()
+	})
+	if allocs != 0 {
+		t.Errorf("%v allocations for Rx and Tx", allocs)
+	}
+}
+
+type holder struct{ *packet.Batch }
+
+func (h holder) Holds(visit func(off uint32)) {
+	for i := range h.D {
+		visit(h.D[i].Off)
+	}
+}
+
+// TestNullWithoutFreeFrames keeps what it receives until nothing is left.
+func TestNullWithoutFreeFrames(t *testing.T) {
+	need(t)
+	arena, pools := memory(t, 1, 100, 2048)
+	q := open(t, dpdk.Config{Name: "net_null0", Pools: pools}).Queues[0]
+	b := packet.NewBatch(arena.View(), 200)
+	for range 100 {
+		if _, err := q.Rx(0, b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if b.Len() != 100 {
+		t.Errorf("%d frames of 100 received", b.Len())
+	}
+	if err := ring.Audit(arena, pools[0], q, holder{b}); err != nil {
+		t.Error(err)
+	}
+	pools[0].PutBatch(b)
+	if n, err := q.Rx(0, b); err != nil || n == 0 {
+		t.Errorf("Rx = %d, %v afterwards", n, err)
+	}
+	pools[0].PutBatch(b)
+}
+
+// TestQueuesOfADevice closes one of two queues: the device stops, and the other returns ErrClosed.
+func TestQueuesOfADevice(t *testing.T) {
+	need(t)
+	arena, pools := memory(t, 2, 256, 2048)
+	d := open(t, dpdk.Config{Name: "net_null0", Pools: pools})
+	if len(d.Queues) != 2 || d.Queues[1].Info().Queue != 1 {
+		t.Fatalf("%d queues", len(d.Queues))
+	}
+	other := make(chan error)
+	go func() {
+		b := packet.NewBatch(arena.View(), 32)
+		for {
+			if _, err := d.Queues[1].Rx(0, b); err != nil {
+				other <- errors.Join(err, d.Queues[1].Close())
+				return
+			}
+			pools[1].PutBatch(b)
+		}
+	}()
+	b := packet.NewBatch(arena.View(), 32)
+	for range 1000 {
+		if _, err := d.Queues[0].Rx(0, b); err != nil {
+			t.Fatal(err)
+		}
+		pools[0].PutBatch(b)
+	}
+	if err := d.Queues[0].Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-other; !errors.Is(err, pmd.ErrClosed) {
+		t.Errorf("the other queue: %v", err)
+	}
+}
+
+func TestWrongDevices(t *testing.T) {
+	need(t)
+	_, pools := memory(t, 2, 256, 2048)
+	one := pools[:1]
+	_, small := memory(t, 1, 32, 4096)
+	open(t, dpdk.Config{Name: "net_null7", Pools: one})
+	_, strangers := memory(t, 1, 64, 2048)
+	for _, c := range []struct {
+		what string
+		cfg  dpdk.Config
+		want error
+		text string
+	}{
+		{"an unknown driver", dpdk.Config{Name: "net_nothing0", Pools: one}, dpdk.ErrNoDevice, "net_nothing0"},
+		{"an unknown argument", dpdk.Config{Name: "net_null0,speed=10", Pools: one}, dpdk.ErrArguments, "speed"},
+		{"a file that is not there", dpdk.Config{Name: "net_pcap0,rx_pcap=/nowhere.pcap", Pools: one}, dpdk.ErrArguments, "/nowhere.pcap"},
+		{"an interface that is not there", dpdk.Config{Name: "net_af_packet0,iface=nowhere0", Pools: one}, dpdk.ErrArguments, "nowhere0"},
+		{"no name of a device", dpdk.Config{Name: "eth0", Pools: one}, dpdk.ErrArguments, "PCI address"},
+		{"a device that is open", dpdk.Config{Name: "net_null7", Pools: one}, pmd.ErrBusy, "net_null1"},
+		{"too few frames", dpdk.Config{Name: "net_tap0,iface=mrtap9", Pools: small}, dpdk.ErrFrames, "takes 65, and the pool has 32 free"},
+		{"too many queues", dpdk.Config{Name: "net_pcap0,tx_pcap=" + t.TempDir() + "/out", Pools: pools}, dpdk.ErrArguments, "2 queues, and the device has 1"},
+		{"an MTU beyond the frames", dpdk.Config{Name: "net_null0", Pools: one, MTU: 9000}, dpdk.ErrFrames, "MTU is 9000"},
+		{"no pool", dpdk.Config{Name: "net_null0"}, nil, "no pool"},
+		{"pools of two arenas", dpdk.Config{Name: "net_null0", Pools: []*ring.Pool{pools[0], strangers[0]}}, nil, "one arena"},
+		{"DMA without huge pages", dpdk.Config{Name: "0000:3b:00.0", Pools: one}, dpdk.ErrNoHugePages, "vm.nr_hugepages"},
+	} {
+		if c.want == dpdk.ErrNoHugePages && hugePages() {
+			continue
+		}
+		d, err := dpdk.Open(c.cfg)
+		if err == nil {
+			t.Errorf("%s: opened", c.what)
+			d.Close()
+			continue
+		}
+		var op *pmd.OpError
+		if !errors.As(err, &op) || c.want != nil && !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) {
+			t.Errorf("%s: %v", c.what, err)
+		}
+	}
+}
+
+func hugePages() bool {
+	b, _ := os.ReadFile("/proc/meminfo")
+	return !strings.Contains(string(b), "HugePages_Free:        0")
+}
+
+// TestTwoProgramsOnADevice opens an interface that dpdk-testpmd has by the same driver.
+func TestTwoProgramsOnADevice(t *testing.T) {
+	need(t)
+	testnet.Program(t, "dpdk-testpmd")
+	n := testnet.For(t, "mr-dpdk")
+	here, there := n.Namespace("here"), n.Namespace("there")
+	if err := n.Link(here, "mr0", there, "eth0"); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(here.Up("mr0"), there.Up("eth0")); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("dpdk-testpmd", "--no-huge", "-m", "256", "--no-pci", "--no-shconf", "--no-telemetry", "--file-prefix=mrtestpmd", "-l", "0-1",
+		"--vdev=net_af_xdp0,iface=mr0", "--", "--total-num-mbufs=8192", "--forward-mode=rxonly", "--stats-period=1")
+	var out testnet.Log
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := here.Start(cmd); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	for end := time.Now().Add(30 * time.Second); !strings.Contains(out.String(), "Port statistics"); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("dpdk-testpmd does not start:\n%s", out.String())
+		}
+	}
+	_, pools := memory(t, 1, 4096, 4096)
+	err := here.Do(func() error {
+		d, err := dpdk.Open(dpdk.Config{Name: "net_af_xdp0,iface=mr0", Pools: pools})
+		if err == nil {
+			err = d.Close()
+			t.Error("opened")
+		}
+		return err
+	})
+	if !errors.Is(err, pmd.ErrBusy) {
+		t.Errorf("%v", err)
+	}
+}
