@@ -81,7 +81,9 @@ func TestUnavailableNamesBothVersions(t *testing.T) {
 		{"nothing is installed", Found{Searched: []string{"/usr/lib/millrace"}}, ErrNoShim, "installed is none, built are shims for none, looked for in /usr/lib/millrace", "`apt-get install dpdk libdpdk-dev`, then `make dpdk`"},
 		{"no shim", Found{Installed: []int{23}}, ErrNoShim, "installed is DPDK 22.11 (ABI 23), built are shims for none", "`make dpdk`"},
 		{
-			"a shim of another DPDK", Found{Installed: []int{23}, Shims: []ShimFile{{"/nowhere/libmillrace-dpdk-25.so", 25}}}, ErrMismatch,
+			"a shim of another DPDK",
+			Found{Installed: []int{23}, Shims: []ShimFile{{"/nowhere/libmillrace-dpdk-25.so", 25}}},
+			ErrMismatch,
 			"installed is DPDK 22.11 (ABI 23), built are shims for DPDK 24.11 (ABI 25): /nowhere/libmillrace-dpdk-25.so: cannot open", "`make dpdk`",
 		},
 		{"a library that is no shim", Found{Installed: []int{23}, Shims: []ShimFile{{"libc.so.6", 23}}}, ErrMismatch, "libc.so.6 is no shim", "`make dpdk`"},

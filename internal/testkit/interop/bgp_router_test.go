@@ -37,8 +37,10 @@ func startFRR(t *testing.T, ns *testnet.Namespace, config string) *frr {
 	giveTo(t, "frr", r.dir)
 	for _, name := range []string{"zebra", "bgpd"} {
 		log := filepath.Join(r.dir, name+".log")
-		args := []string{"-f", file, "-i", filepath.Join(r.dir, name+".pid"), "-z", filepath.Join(r.dir, "zserv.api"),
-			"--vty_socket", r.dir, "-P", "0", "--log", "file:" + log}
+		args := []string{
+			"-f", file, "-i", filepath.Join(r.dir, name+".pid"), "-z", filepath.Join(r.dir, "zserv.api"),
+			"--vty_socket", r.dir, "-P", "0", "--log", "file:" + log,
+		}
 		startProgram(t, ns, log, frrPrograms+name, args...)
 	}
 	return r
