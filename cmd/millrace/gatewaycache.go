@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace/millrace/gateway/admin"
+	l7control "github.com/millrace/millrace/l7/control"
 )
 
 func newGatewayCache(c *console) *cobra.Command {
@@ -37,7 +38,8 @@ func newCacheStats(c *console) *cobra.Command {
 
 --json prints one object: schema, caches (list of name, bytes, memory, objects, requests
 by result: hit, stale, revalidated, collapsed, miss, bypass; refreshes, stored, evicted,
-invalidated, full).`,
+invalidated, full; disk, where there is one: dir, bytes, limit, objects, loading, reads,
+written, evicted, full, damaged, read_errors, write_errors).`,
 		Example: `  millrace gateway cache stats --json | jq '.caches[].requests'`,
 		Args:    exactly(),
 	}, func(ctx context.Context, g *admin.Client, f *control, _ []string) error {
@@ -59,8 +61,34 @@ invalidated, full).`,
 			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", k.Name, group(uint64(k.Bytes)), group(uint64(k.Memory)), group(uint64(k.Objects)),
 				group(r["hit"]), group(r["stale"]), group(r["revalidated"]), group(r["collapsed"]), group(r["miss"]), group(r["bypass"]), group(k.Evicted))
 		}
-		return w.Flush()
+		if err := w.Flush(); err != nil {
+			return err
+		}
+		return c.showCacheDisks(&st)
 	})
+}
+
+// showCacheDisks shows the second levels of caches, if there are any.
+func (c *console) showCacheDisks(st *l7control.CacheStatuses) error {
+	w, shown := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0), false
+	for i := range st.Caches {
+		k := &st.Caches[i]
+		d := k.Disk
+		if d == nil {
+			continue
+		}
+		if !shown {
+			shown = true
+			fmt.Fprintln(w, "\nCACHE\tON DISK\tOF\tOBJECTS\tREAD\tWRITTEN\tEVICTED\tDROPPED\tDAMAGED\tERRORS\tFOLDER")
+		}
+		dir := d.Dir
+		if d.Loading {
+			dir += " (being read)"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", k.Name, group(uint64(d.Bytes)), group(uint64(d.Limit)), group(uint64(d.Objects)),
+			group(d.Reads), group(d.Written), group(d.Evicted), group(d.Full), group(d.Damaged), group(d.ReadErrors+d.WriteErrors), dir)
+	}
+	return w.Flush()
 }
 
 func newCacheList(c *console) *cobra.Command {
@@ -73,7 +101,7 @@ func newCacheList(c *console) *cobra.Command {
 they are still fresh.
 
 --json prints one object: schema, objects (list of cache, url, rule, status, bytes,
-age_seconds, fresh_seconds, content_bytes), more (how many are left out).`,
+age_seconds, fresh_seconds, content_bytes, disk), more (how many are left out).`,
 		Example: `  millrace gateway cache list --prefix https://shop.example.org/img/ --limit 1000`,
 		Args:    exactly(),
 	}, func(ctx context.Context, g *admin.Client, f *control, _ []string) error {

@@ -13,9 +13,18 @@ import (
 
 // Cache is a shared cache of responses (RFC 9111), which rules of routes name. It is one for all loops.
 type Cache struct {
-	Name      string // key "name", required and unique: the label of metrics
-	Memory    int64  // key "memory", required: bytes of all stored responses
-	MaxObject int64  // key "max_object": bytes of the content of one, default 1 MiB, at most a quarter of Memory
+	Name      string     // key "name", required and unique: the label of metrics
+	Memory    int64      // key "memory", required: bytes of all stored responses
+	MaxObject int64      // key "max_object": bytes of the content of one, default 1 MiB, at most a quarter of Memory
+	Disk      *CacheDisk // key "disk": a second level in files, nil for none
+}
+
+// CacheDisk is the second level of a cache: responses in files, which a restart keeps.
+type CacheDisk struct {
+	Dir       string // key "dir", required: a folder of its own, which the gateway makes with mode 0700
+	Bytes     int64  // key "bytes", required: of all files
+	MaxObject int64  // key "max_object": bytes of the content of one, default 64 MiB, at most a quarter of Bytes
+	Objects   int64  // key "objects": files, default 262144; each takes about 1.5 KiB of memory besides
 }
 
 // RuleCache configures how a rule uses a cache. Its defaults are those of RFC 9111: the fields of a response decide.
@@ -51,10 +60,15 @@ const (
 	minCache     = 1 << 20
 	maxCache     = 1 << 40
 	maxCacheKeys = 16
+
+	minCacheDisk     = 16 << 20
+	maxCacheDisk     = 1 << 50
+	defaultDiskFile  = 64 << 20
+	defaultDiskFiles = 1 << 18
 )
 
 // cachePlace is where the parts of a cache stand.
-type cachePlace struct{ node, name, object *yaml.Node }
+type cachePlace struct{ node, name, object, dir *yaml.Node }
 
 // cacheDecoder reads the keys of caches.
 type cacheDecoder struct{ *l7Decoder }
@@ -69,6 +83,7 @@ func (d cacheDecoder) caches(n *yaml.Node, c *Config) {
 				at.object = n
 				strictyaml.Integer(d.Decoder, n, "max_object", &k.MaxObject, 1, maxCache/4)
 			}),
+			strictyaml.Optional("disk", func(n *yaml.Node) { k.Disk = d.disk(n, &at) }),
 		)
 		if k.MaxObject > k.Memory/4 && k.Memory > 0 {
 			if at.object != nil {
@@ -79,6 +94,27 @@ func (d cacheDecoder) caches(n *yaml.Node, c *Config) {
 		d.places.caches = append(d.places.caches, at)
 		c.Caches = append(c.Caches, k)
 	})
+}
+
+// disk decodes the second level of a cache.
+func (d cacheDecoder) disk(n *yaml.Node, at *cachePlace) *CacheDisk {
+	k, object := &CacheDisk{MaxObject: defaultDiskFile, Objects: defaultDiskFiles}, (*yaml.Node)(nil)
+	d.Mapping(n, "disk",
+		strictyaml.Required("dir", func(n *yaml.Node) { at.dir = n; d.Text(n, "dir", &k.Dir) }),
+		strictyaml.Required("bytes", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "bytes", &k.Bytes, minCacheDisk, maxCacheDisk) }),
+		strictyaml.Optional("max_object", func(n *yaml.Node) {
+			object = n
+			strictyaml.Integer(d.Decoder, n, "max_object", &k.MaxObject, 1, maxCacheDisk/4)
+		}),
+		strictyaml.Optional("objects", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "objects", &k.Objects, 1, 1<<28) }),
+	)
+	if k.MaxObject > k.Bytes/4 && k.Bytes > 0 {
+		if object != nil {
+			d.Fail(object, "at most a quarter of bytes", "max_object %d is too large for bytes %d", k.MaxObject, k.Bytes)
+		}
+		k.MaxObject = k.Bytes / 4
+	}
+	return k
 }
 
 func (d cacheDecoder) ruleCache(n *yaml.Node, k *RuleCache, at *rulePlace) {
@@ -121,6 +157,7 @@ func (d *checker) checkCaches(c *Config) {
 		d.unique(lines, c.Caches[i].Name, d.places.caches[i].name, "cache")
 		known = append(known, c.Caches[i].Name)
 	}
+	d.checkCacheDisks(c)
 	slices.Sort(known)
 	used := map[string]bool{}
 	for i := range c.Routes {
@@ -138,5 +175,26 @@ func (d *checker) checkCaches(c *Config) {
 		if name := c.Caches[i].Name; name != "" && !used[name] {
 			d.Fail(d.places.caches[i].node, "name it in cache of a rule, or leave it out", "cache %q has no effect: nothing uses it", name)
 		}
+	}
+}
+
+// checkCacheDisks reports folders that are those of two caches, or of ACME: each locks its own.
+func (d *checker) checkCacheDisks(c *Config) {
+	used := map[string]string{}
+	for i := range c.Listeners {
+		if t := c.Listeners[i].TLS; t != nil && t.ACME != nil {
+			used[c.Beside(t.ACME.Dir)] = "acme of listener " + c.Listeners[i].Name
+		}
+	}
+	for i := range c.Caches {
+		k := &c.Caches[i]
+		if k.Disk == nil || k.Disk.Dir == "" {
+			continue
+		}
+		dir := c.Beside(k.Disk.Dir)
+		if by := used[dir]; by != "" {
+			d.Fail(d.places.caches[i].dir, "give each a folder of its own", "the folder %q is that of %s", k.Disk.Dir, by)
+		}
+		used[dir] = "cache " + k.Name
 	}
 }

@@ -21,13 +21,28 @@ func TestKeysOfCaches(t *testing.T) {
 		Name: "a", DefaultTTL: 5 * time.Second, Heuristic: 10, StaleWhileRevalidate: time.Minute, StaleIfError: time.Hour, ClientControl: ClientIgnore,
 		KeyHeaders: []string{"x-a"}, KeyCookies: []string{"b"},
 	}
-	if got := *c.Routes[0].Rules[0].Cache; !reflect.DeepEqual(got, want) || c.Caches[0] != (Cache{"a", 4 << 20, 1000}) {
+	if got := *c.Routes[0].Rules[0].Cache; !reflect.DeepEqual(got, want) || c.Caches[0] != (Cache{"a", 4 << 20, 1000, nil}) {
 		t.Errorf("%+v, %+v", got, c.Caches[0])
 	}
 	if c, err = Parse("f", []byte(strings.Replace(withCache("", ""), "4194304", "2097152", 1))); err != nil || c.Caches[0].MaxObject != 1<<19 {
 		t.Errorf("the default of max_object with little memory: %+v, %v", c, err)
 	}
+	for keys, want := range map[string]CacheDisk{
+		"dir: d, bytes: 16777216":                             {"d", 16 << 20, 4 << 20, 1 << 18},
+		"dir: d, bytes: 1073741824":                           {"d", 1 << 30, 64 << 20, 1 << 18},
+		"dir: d, bytes: 16777216, max_object: 5, objects: 10": {"d", 16 << 20, 5, 10},
+	} {
+		if c, err = Parse("f", []byte(withCache(", disk: {"+keys+"}", ""))); err != nil || *c.Caches[0].Disk != want {
+			t.Errorf("%s: %+v, %v", keys, c, err)
+		}
+	}
 	for _, c := range []struct{ file, want string }{
+		{withCache(", disk: {dir: d}", ""), "lacks the key \"bytes\""},
+		{withCache(", disk: {bytes: 16777216}", ""), "lacks the key \"dir\""},
+		{withCache(", disk: {dir: d, bytes: 1000}", ""), "bytes is 1000; it must lie between 16777216"},
+		{withCache(", disk: {dir: d, bytes: 16777216, objects: 0}", ""), "objects is 0"},
+		{withCache(", disk: {dir: d, bytes: 16777216, max_object: 4194305}", ""), "max_object 4194305 is too large for bytes 16777216"},
+		{withCache(", disk: {dir: d, bytes: 16777216}}, {name: b, memory: 4194304, disk: {dir: ./d/, bytes: 16777216}", ""), "the folder \"./d/\" is that of cache a"},
 		{withCache(", max_object: 2000000", ""), "max_object 2000000 is too large for memory 4194304"},
 		{strings.Replace(withCache("", ""), "4194304", "1000", 1), "memory is 1000; it must lie between 1048576"},
 		{strings.Replace(withCache("", ""), ", memory: 4194304", "", 1), "lacks the key \"memory\""},

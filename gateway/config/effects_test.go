@@ -152,7 +152,7 @@ access_log: {file: "-", buffer: 131072, format: combined, fields: [status, ja4, 
   syslog: {address: "udp:192.0.2.1:514", facility: user, app_name: edge}}
 tracing: {endpoint: "http://192.0.2.1:4318", one_in: 5, from: 192.0.2.0/24, service_name: edge}
 rate_limits: [{name: rl, key: {by: path, name: x, value: "${path}", prefix4: 24, prefix6: 48}, requests: 7, interval: 1m, burst: 9, keys: 99, announce: always, dry_run: true}]
-caches: [{name: kk, memory: 4194304, max_object: 99}]
+caches: [{name: kk, memory: 4194304, max_object: 99, disk: {dir: d, bytes: 33554432, max_object: 77, objects: 88}}]
 listeners:
   - {name: m, address: 127.0.0.1:444, protocol: HTTPS, compression: {codings: gzip, types: text/html, min_bytes: 9}, versions: ["2"], alt_svc: 1h, request_id: x-request-id, early_data: true, proxy_protocol: {from: 192.0.2.0/28}, colliding_fields: reject,
      forwarded: {trusted: 192.0.2.0/28, style: forwarded, via: true},

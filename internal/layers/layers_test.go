@@ -126,7 +126,7 @@ l7/ratelimit      : clock
 l7/auth           :
 l7/accesslog      : internal/logqueue metrics semantics
 l7/rewrite        : internal/random semantics
-l7/cache          : metrics semantics l7/rewrite
+l7/cache          : metrics semantics l7/files l7/rewrite
 gateway/health    : clock internal/regfile l7/fastcgi
 gateway/maglev    :
 gateway/bgp       : metrics

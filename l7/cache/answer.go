@@ -11,8 +11,10 @@ import (
 // Answer holds the parts of a stored response that answer a request.
 type Answer struct {
 	Status int
-	Body   []byte // to be sent; none for HEAD, 304 and 416
+	Body   []byte // to be sent; none for HEAD, 304 and 416, and none that is in a file
 	Length int64  // that the header announces; -1 is none
+	// First and Left are the place of the bytes to be sent in a content that is in a file, and their number.
+	First, Left int64
 
 	entry       *Entry
 	first, last int64 // of 206
@@ -20,8 +22,9 @@ type Answer struct {
 
 // Answer returns the answer to a GET or HEAD with these fields: all of the response, a part of it, or that the client has it already
 // (RFC 9111 4.3.2, RFC 9110 13.2.2, 14.2).
-func (e *Entry) Answer(method string, fields []semantics.Field) Answer {
-	a := Answer{Status: e.Status, Body: e.Body, Length: int64(len(e.Body)), entry: e}
+func (e *Entry) Answer(method string, fields []semantics.Field) (a Answer) {
+	a = Answer{Status: e.Status, Body: e.Body, Length: e.Length(), entry: e}
+	defer a.locate(method)
 	if e.Status == 204 {
 		a.Length = -1
 	}
@@ -38,6 +41,13 @@ func (e *Entry) Answer(method string, fields []semantics.Field) Answer {
 		a.Body = nil
 	}
 	return a
+}
+
+// locate sets the place in a file.
+func (a *Answer) locate(method string) {
+	if a.entry.disk != nil && method != "HEAD" && a.Length > 0 {
+		a.First, a.Left = a.first, a.Length
+	}
 }
 
 // isHad reports whether the client has the response (RFC 9110 13.1.2, 13.1.3). If-None-Match comes before If-Modified-Since.
@@ -80,12 +90,14 @@ func (a *Answer) part(fields []semantics.Field) {
 	if ranged != 1 || version != "" && !a.entry.isVersion(version) {
 		return
 	}
-	size := int64(len(a.Body))
+	size := a.entry.Length()
 	first, last, result := semantics.ParseRange(value, size)
 	switch result {
 	case semantics.RangeSatisfiable:
 		a.Status, a.first, a.last = 206, first, last
-		a.Body, a.Length = a.Body[first:last+1], last-first+1
+		if a.Length = last - first + 1; a.entry.disk == nil {
+			a.Body = a.Body[first : last+1]
+		}
 	case semantics.RangeUnsatisfiable:
 		a.Status, a.Body, a.Length = 416, nil, 0
 	}
@@ -118,10 +130,10 @@ func (a *Answer) AppendFields(dst []semantics.Field, text *[]byte, now time.Time
 	case 206:
 		b := strconv.AppendInt(append(*text, "bytes "...), a.first, 10)
 		b = strconv.AppendInt(append(b, '-'), a.last, 10)
-		*text = strconv.AppendInt(append(b, '/'), int64(len(a.entry.Body)), 10)
+		*text = strconv.AppendInt(append(b, '/'), a.entry.Length(), 10)
 		dst = append(dst, semantics.Field{Name: "content-range", Value: view((*text)[at:])})
 	case 416:
-		*text = strconv.AppendInt(append(*text, "bytes */"...), int64(len(a.entry.Body)), 10)
+		*text = strconv.AppendInt(append(*text, "bytes */"...), a.entry.Length(), 10)
 		dst = append(dst, semantics.Field{Name: "content-range", Value: view((*text)[at:])})
 	}
 	return dst

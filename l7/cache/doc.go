@@ -14,6 +14,8 @@
 // Memory is bounded by bytes. Entries leave by S3-FIFO (Yang et al., SOSP 2023): new ones pass a small queue first, in which those that are
 // not asked for again are dropped, so that a scan evicts other scans; and no hit moves an entry in a list.
 //
-// The package has no connections and reads no clock: time comes in as an argument. RFC 9111, 5861 (stale responses), 9110 8.8, 13 and 14
+// A Disk is a second level in files: one goroutine writes them, and a loop that looks for a response does not wait for it.
+//
+// The package has no connections, and apart from Disk reads no clock: time comes in as an argument. RFC 9111, 5861 (stale responses), 9110 8.8, 13 and 14
 // (validators, conditions, ranges), 9211 (Cache-Status), 9213 (CDN-Cache-Control).
 package cache

@@ -41,7 +41,8 @@ type Entry struct {
 
 	refreshing atomic.Bool // in the background
 	hits       atomic.Uint32
-	place      place // in the queues of a Cache
+	place      place   // in the queues of a Cache
+	disk       *onDisk // where the content is, if it is in a file and not in Body
 }
 
 // staleness selects who permits the use of a stale response without validation.
@@ -56,8 +57,22 @@ const (
 // overhead is the memory of an entry beside its content and text.
 const overhead = 640
 
-// Size returns the bytes of memory that an entry takes.
+// Length returns the bytes of the content.
+func (e *Entry) Length() int64 {
+	if e.disk != nil {
+		return e.disk.length
+	}
+	return int64(len(e.Body))
+}
+
+// OnDisk reports whether the content is in a file.
+func (e *Entry) OnDisk() bool { return e.disk != nil }
+
+// Size returns the bytes that an entry takes: of memory, or of the disk where its content is there.
 func (e *Entry) Size() int64 {
+	if e.disk != nil {
+		return e.disk.bytes
+	}
 	n := overhead + len(e.Key.URL) + len(e.Key.Variant) + cap(e.Body)
 	for _, list := range [][]semantics.Field{e.Fields, e.vary} {
 		for i := range list {
@@ -227,7 +242,7 @@ func (e *Entry) Freshen(p *Policy, q *Request, r *Response) (fresh *Entry, why R
 		next = append(next, semantics.Field{Name: "age", Value: age})
 	}
 	of := *r
-	of.Status, of.Fields, of.Length = e.Status, next, int64(len(e.Body))
+	of.Status, of.Fields, of.Length = e.Status, next, e.Length()
 	fresh, why = p.New(q, &of)
 	if fresh == nil { // it is the answer to this request, and to no other
 		fresh = &Entry{Key: e.Key, Status: e.Status, vary: e.vary, Fields: stored(next, nil)}
@@ -236,7 +251,7 @@ func (e *Entry) Freshen(p *Policy, q *Request, r *Response) (fresh *Entry, why R
 	} else if setsCookie {
 		why = ByCookie
 	}
-	fresh.Body = e.Body
+	fresh.Body, fresh.disk = e.Body, e.disk
 	return fresh, why, true
 }
 
@@ -245,5 +260,5 @@ func (e *Entry) Differs(r *Response) bool {
 	tag, hasTag := field(r.Fields, "etag")
 	modified, hasModified := field(r.Fields, "last-modified")
 	was, _ := field(e.Fields, "last-modified")
-	return r.Status == 200 && (hasTag && tag != e.tag || hasModified && modified != was || r.Length >= 0 && r.Length != int64(len(e.Body)))
+	return r.Status == 200 && (hasTag && tag != e.tag || hasModified && modified != was || r.Length >= 0 && r.Length != e.Length())
 }

@@ -17,10 +17,21 @@ type Rule struct {
 	Name string
 	// Headers and Cookies are the names of fields, in lower case, and of cookies of the request that are part of the key.
 	Headers, Cookies []string
+	// InMemory bounds the content of a response in memory. Longer ones, up to the Policy's bound, are on disk alone; 0 is
+	// the Policy's.
+	InMemory int64
 	// Wait bounds the time for which a request waits for the response that another one fetches; 0 is not at all.
 	Wait time.Duration
 	// Foreground validates nothing in the background: connections to backends are those of a client.
 	Foreground bool
+}
+
+// MemoryBound returns the most bytes of the content of a response in memory.
+func (r *Rule) MemoryBound() int64 {
+	if r.InMemory == 0 {
+		return r.Policy.MaxObject
+	}
+	return r.InMemory
 }
 
 // Target holds the parts of a request that its key is made of.
@@ -127,7 +138,7 @@ func URL(u *url.URL) (string, bool) {
 
 // Changed removes what a request with an unsafe method may have changed: the resource, and those that the response names, if they are of
 // the same origin (RFC 9111 4.4).
-func (c *Cache) Changed(target string, r *Response) {
+func (c *Named) Changed(target string, r *Response) {
 	if r.Status < 200 || r.Status >= 400 {
 		return
 	}

@@ -73,7 +73,7 @@ func TestChanged(t *testing.T) {
 		for _, u := range urls {
 			s.put(t, entryOf(u, "", 1))
 		}
-		s.Changed("http://a.test/x", &Response{Status: c.status, Fields: c.fields})
+		(&Named{Cache: s}).Changed("http://a.test/x", &Response{Status: c.status, Fields: c.fields})
 		gone := ""
 		for _, u := range urls {
 			if !s.has(u) {

@@ -48,7 +48,7 @@ func TestFill(t *testing.T) {
 		}
 	}
 	n := named()
-	if n.Begin(entry(), Mark{}, 4<<20, 8<<20) != nil {
+	if n.Begin(entry(), Marks{}, 4<<20, 8<<20) != nil {
 		t.Error("a response that is longer than the cache is gathered")
 	}
 }

@@ -108,7 +108,7 @@ func (q *queues) remove(e *Entry) bool {
 
 // victim moves the queues on by one entry, and returns it if it has to leave.
 func (q *queues) victim() *Entry {
-	if e := q.small.head; e != nil && (q.small.bytes > q.most/smallShare || q.main.head == nil) {
+	if e := q.small.head; e != nil && (q.small.bytes > q.bytes()/smallShare || q.main.head == nil) {
 		if e.hits.Load() < provenHits {
 			q.ghost[e.place.hash&uint64(len(q.ghost)-1)] = e.place.hash
 			return e

@@ -12,7 +12,10 @@ import (
 
 // Options bound a Cache.
 type Options struct {
-	Memory int64 // bytes of all entries
+	Memory  int64 // bytes of all entries
+	Objects int64 // number of entries; 0 is no bound
+	// Dropped is called with each entry that has left, under the lock of the cache. It may not call the cache.
+	Dropped func(*Entry)
 }
 
 const (
@@ -38,7 +41,9 @@ type Cache struct {
 	mu     sync.Mutex // of all changes: queues, and lists of buckets and groups
 	queues queues
 
-	bound atomic.Int64 // of queues
+	bound   atomic.Int64 // of queues
+	most    atomic.Int64 // entries, 0 is no bound
+	dropped func(*Entry)
 
 	bytes, objects              atomic.Int64
 	stored, evicted, invalidate atomic.Uint64
@@ -55,8 +60,12 @@ type group struct {
 // New returns an empty cache.
 func New(o Options) *Cache {
 	n := min(max(o.Memory/bytesOfBucket, minBuckets), maxBuckets)
+	if o.Objects > 0 {
+		n = min(n, max(o.Objects, minBuckets))
+	}
 	n = 1 << bits.Len64(uint64(n-1))
-	c := &Cache{buckets: make([]atomic.Pointer[group], n), seed: maphash.MakeSeed()}
+	c := &Cache{buckets: make([]atomic.Pointer[group], n), seed: maphash.MakeSeed(), dropped: o.Dropped}
+	c.most.Store(o.Objects)
 	c.queues.init(o.Memory, int(n))
 	c.bound.Store(o.Memory)
 	return c
@@ -195,6 +204,9 @@ func (c *Cache) drop(e *Entry) {
 	}
 	c.objects.Add(-1)
 	c.bytes.Store(c.queues.bytes())
+	if c.dropped != nil {
+		c.dropped(e)
+	}
 	g := c.find(e.place.hash, e.URL)
 	list := *g.entries.Load()
 	next := make([]*Entry, 0, len(list))
@@ -214,9 +226,15 @@ func (c *Cache) drop(e *Entry) {
 	at.Store(g.next.Load()) // those who read g still find what follows it
 }
 
+// tooMany reports whether there are more entries than there may be, with one that is to come if it has a size.
+func (c *Cache) tooMany(size int64) bool {
+	most := c.most.Load()
+	return most > 0 && c.objects.Load()+min(size, 1) > most
+}
+
 // makeRoom evicts entries until size fits, at most so many if most is not below 0. It reports whether it fits. The caller holds c.mu.
 func (c *Cache) makeRoom(size int64, most int) bool {
-	for c.queues.bytes()+size > c.queues.most && c.queues.bytes() > 0 {
+	for c.queues.bytes() > 0 && (c.queues.bytes()+size > c.queues.most || c.tooMany(size)) {
 		if most == 0 {
 			return false
 		}
@@ -227,6 +245,18 @@ func (c *Cache) makeRoom(size int64, most int) bool {
 		}
 	}
 	return true
+}
+
+// same returns the entry for the same requests as e, nil for none.
+func (c *Cache) same(e *Entry) *Entry {
+	if g := c.find(c.hash(e.URL), e.URL); g != nil {
+		for _, o := range *g.entries.Load() {
+			if o.Variant == e.Variant && sameVary(o.vary, e.vary) {
+				return o
+			}
+		}
+	}
+	return nil
 }
 
 // Remove removes an entry, if it is still there.

@@ -84,8 +84,11 @@ func (n *plan) cacheUse(ref *config.RuleRef) *cache.Rule {
 	}
 	for i := range n.cfg.Caches {
 		if n.cfg.Caches[i].Name == c.Name {
-			u.Policy.MaxObject = n.cfg.Caches[i].MaxObject
+			u.Policy.MaxObject, u.InMemory = n.cfg.Caches[i].MaxObject, n.cfg.Caches[i].MaxObject
 		}
+	}
+	if d := diskOf(n.cfg, c.Name); d != nil {
+		u.Policy.MaxObject = max(u.Policy.MaxObject, d.MaxObject)
 	}
 	for _, b := range ref.Rule.BackendRefs {
 		u.Foreground = u.Foreground || n.pools[b.Name].cfg.ProxyProtocol != config.ProxyNone
@@ -128,6 +131,7 @@ type CacheStatus struct {
 	Evicted     uint64            `json:"evicted"`
 	Invalidated uint64            `json:"invalidated"`
 	Full        uint64            `json:"full"` // responses that were not stored, as too many were gathered
+	Disk        *DiskStatus       `json:"disk,omitempty"`
 }
 
 // CacheStatuses is the list of all caches.
@@ -148,7 +152,7 @@ func cacheStatus(c *cache.Named) CacheStatus {
 	st, n := c.Stats(), c.Counts()
 	out := CacheStatus{
 		Name: c.Name, Bytes: st.Bytes, Memory: st.Limit, Objects: st.Objects, Requests: map[string]uint64{}, Refreshes: n[cache.CountRefresh],
-		Stored: st.Stored, Evicted: st.Evicted, Invalidated: st.Invalidated, Full: n[cache.CountFull],
+		Stored: st.Stored, Evicted: st.Evicted, Invalidated: st.Invalidated, Full: n[cache.CountFull], Disk: diskStatus(c),
 	}
 	for r := range cache.Results {
 		out.Requests[r.String()] = n[r]
@@ -162,10 +166,11 @@ type CacheObject struct {
 	URL     string  `json:"url"`
 	Rule    string  `json:"rule"`
 	Status  int     `json:"status"`
-	Bytes   int64   `json:"bytes"` // of memory
+	Bytes   int64   `json:"bytes"` // of memory, or of the disk
 	Age     float64 `json:"age_seconds"`
 	Left    float64 `json:"fresh_seconds"` // below 0: it is stale
-	Content int     `json:"content_bytes"`
+	Content int64   `json:"content_bytes"`
+	Disk    bool    `json:"disk"` // it is in a file, and not in memory
 }
 
 // CacheList is a part of what caches have.
@@ -190,7 +195,7 @@ func (all Caches) Objects(name, prefix string, limit int) (list CacheList, err e
 			default:
 				rule, _, _ := strings.Cut(e.Variant, "\n")
 				list.Objects = append(list.Objects, CacheObject{
-					c.Name, e.URL, rule, e.Status, e.Size(), e.Age(now).Seconds(), e.Left(now).Seconds(), len(e.Body),
+					c.Name, e.URL, rule, e.Status, e.Size(), e.Age(now).Seconds(), e.Left(now).Seconds(), e.Length(), e.OnDisk(),
 				})
 			}
 			return true
@@ -221,6 +226,7 @@ func (all Caches) Purge(name, target string, prefix bool) (n int, err error) {
 			n += c.Purge(target)
 		} else {
 			n += c.Invalidate(target)
+			c.Sync()
 		}
 	}
 	return n, nil
@@ -244,5 +250,8 @@ func (all Caches) write(w *metrics.Writer) {
 		w.Counter("millrace_http_cache_stored_total", "Responses that were stored.", st.Stored, of)
 		w.Counter("millrace_http_cache_evicted_total", "Stored responses that made room for others.", st.Evicted, of)
 		w.Counter("millrace_http_cache_invalidated_total", "Stored responses that unsafe methods or an operator have removed.", st.Invalidated, of)
+		if d := diskStatus(c); d != nil {
+			d.write(w, of)
+		}
 	}
 }

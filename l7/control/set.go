@@ -78,6 +78,7 @@ type Set struct {
 	admissions map[string]*proxy.Admission // of listeners
 	guards     guards
 	caches     Caches
+	disks      map[string]*cacheDisk // by folder
 	traces     traces
 
 	authorities map[string]*authority // of ACME, by their folders
@@ -170,13 +171,13 @@ func (s *Set) open(cfg *config.Config) error {
 	}
 	release, err := s.endpoints.Reserve(next.tree)
 	if err != nil {
-		return errors.Join(err, next.drop(s.authorities))
+		return errors.Join(err, next.drop(s))
 	}
 	defer release()
 	for _, l := range s.loops { // which nothing runs yet
 		var err error
 		if l.hold(func() { err = l.worker.Apply(next.tree) }); err != nil {
-			return errors.Join(err, next.drop(s.authorities))
+			return errors.Join(err, next.drop(s))
 		}
 	}
 	for i := range cfg.Listeners {
@@ -258,7 +259,7 @@ func (s *Set) Run() error {
 	s.names.Close()
 	beside.Wait()
 	s.staplers.Wait()
-	return errors.Join(append(errs, s.closeACME())...)
+	return errors.Join(append(errs, s.closeACME(), closeDisks(s))...)
 }
 
 // Close frees what Open has taken where Run was never called; otherwise Shutdown and Run have.
@@ -271,7 +272,7 @@ func (s *Set) Close() error {
 	for _, l := range s.loops {
 		errs = append(errs, l.close())
 	}
-	errs = append(errs, s.endpoints.Close(), s.closeACME())
+	errs = append(errs, s.endpoints.Close(), s.closeACME(), closeDisks(s))
 	for _, p := range s.pools {
 		p.stop()
 	}
@@ -363,7 +364,7 @@ func (s *Set) Reload(cfg *config.Config) error {
 		return err
 	}
 	if err := s.apply(next.tree); err != nil { // an address is taken
-		return errors.Join(err, s.apply(s.tree), next.drop(s.authorities))
+		return errors.Join(err, s.apply(s.tree), next.drop(s))
 	}
 	err = s.use(next)
 	for _, l := range s.loops { // pools have fewer backends only now

@@ -36,6 +36,7 @@ type plan struct {
 	admissions map[string]*proxy.Admission
 	guards     guards
 	caches     Caches
+	disks      map[string]*cacheDisk // by folder
 	sites      map[*config.Static]*files.Site
 
 	authorities map[string]*authority
@@ -66,8 +67,8 @@ func openSites(cfg *config.Config, b files.Budget) (map[*config.Static]*files.Si
 }
 
 // drop gives back what a plan that is not used has opened.
-func (n *plan) drop(used map[string]*authority) error {
-	err := n.dropACME(used)
+func (n *plan) drop(s *Set) error {
+	err := errors.Join(n.dropACME(s.authorities), n.dropDisks(s.disks))
 	if n.traces.exporter != nil && n.traces.exporter != n.before {
 		n.traces.exporter.Close()
 	}
@@ -82,6 +83,7 @@ func (s *Set) plan(cfg *config.Config) (*plan, error) {
 	n := &plan{
 		cfg: cfg, tree: &proxy.Tree{}, pools: map[string]*pooled{}, served: map[string]*servedTLS{},
 		before: s.traces.exporter, routes: map[string]*proxy.Route{}, admissions: s.admit(cfg), authorities: map[string]*authority{},
+		disks: map[string]*cacheDisk{},
 	}
 	var errs []error
 	var err error
@@ -104,8 +106,8 @@ func (s *Set) plan(cfg *config.Config) (*plan, error) {
 	if n.sites, err = openSites(cfg, s.static); err != nil {
 		return nil, err
 	}
-	if err = s.planACME(n); err != nil {
-		return nil, errors.Join(err, n.drop(s.authorities))
+	if err = errors.Join(s.planACME(n), planDisks(s, n)); err != nil {
+		return nil, errors.Join(err, n.drop(s))
 	}
 	if n.log, err = s.planLog(cfg); err != nil {
 		errs = append(errs, fmt.Errorf("access log: %w", err))
@@ -116,7 +118,7 @@ func (s *Set) plan(cfg *config.Config) (*plan, error) {
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
-		return nil, errors.Join(err, n.drop(s.authorities))
+		return nil, errors.Join(err, n.drop(s))
 	}
 	n.traces = s.traces.plan(s, cfg)
 	n.tree.Tracer = n.traces.tracer
@@ -149,6 +151,7 @@ func (s *Set) use(n *plan) error {
 	s.traces = n.traces
 	s.caches = n.caches
 	s.caches.use(n.cfg)
+	errs = append(errs, useDisks(s, n))
 	errs = append(errs, s.useACME(n))
 	s.probe(now)
 	return errors.Join(errs...)

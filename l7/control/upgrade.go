@@ -23,7 +23,7 @@ import (
 type Inherited struct {
 	Sockets []*os.File          // listening ones of TCP
 	UDP     []quicconn.File     // of HTTP/3
-	Locks   map[string]*os.File // by folder of tls.acme
+	Locks   map[string]*os.File // by folder, of tls.acme and of caches
 	Pools   []PoolState
 
 	Generation uint8  // of the process, in connection IDs of QUIC
@@ -187,6 +187,9 @@ func Pass(s *Set) (in *Inherited, err error) {
 			return in, err
 		}
 	}
+	if err = passDisks(s, in); err != nil {
+		return in, err
+	}
 	for _, p := range s.order {
 		if st := p.state(); len(st.Backends) > 0 {
 			in.Pools = append(in.Pools, st)
@@ -221,16 +224,18 @@ func Prepared(s *Set) []netip.AddrPort {
 	return s.udp.Prepared()
 }
 
-// Take reads the inherited UDP sockets from now on.
+// Take reads the inherited UDP sockets, and uses the inherited folders of caches, from now on.
 func Take(s *Set) {
+	takeDisks(s)
 	if s.udp != nil {
 		s.udp.Take()
 	}
 }
 
 // HoldAccept stops accepting, or goes on. Connections wait in the kernel meanwhile, and those that are open go on. UDP sockets are left to
-// the other process, but for those at the addresses that it has left.
+// the other process, but for those at the addresses that it has left, and so are the folders of caches.
 func HoldAccept(s *Set, hold bool, left []netip.AddrPort) {
+	holdDisks(s, hold)
 	if s.udp != nil {
 		s.udp.Hold(hold, left)
 	}

@@ -32,7 +32,7 @@ func (x *exchange) startBypass(r *relay) {
 	}
 	// Content that is held goes first, and what is kept for another attempt has to pass here: neither may be overtaken, or missed. What a
 	// cache or a mirror gathers has to pass here, too.
-	if a == nil || b == nil || r.to == nil || len(r.held)+len(r.kept) > 0 || r == &x.down && x.cached != nil && x.cached.fill != nil || r == &x.up && x.mirror != nil {
+	if a == nil || b == nil || r.to == nil || len(r.held)+len(r.kept) > 0 || r == &x.down && x.cached != nil && x.cached.gathers() || r == &x.up && x.mirror != nil {
 		return
 	}
 	l, from := a.Plain()

@@ -32,16 +32,18 @@ type cached struct {
 	client      netip.Addr
 
 	entry      *cache.Entry // that was found
-	mark       cache.Mark
+	mark       cache.Marks
 	asked      time.Time
 	flight     *cache.Flight // that it ends
 	waiter     *cache.Waiter // that it waits by
 	waited     time.Duration // so far,
 	waitedFrom clock.Time    // and since when
 
-	fill     *cache.Fill // of the response that is to be stored
-	body     []byte      // for the client
-	sent     int         // of body
+	fill     *cache.Fill     // of the response that is to be stored
+	spill    *cache.DiskFill // the same, past memory
+	read     diskRead
+	body     []byte // for the client
+	sent     int    // of body
 	complete bool
 	feed     feedState
 	tasks    link.TaskSet // it outlives the request
@@ -151,8 +153,12 @@ func (c *cached) leave() {
 	if c.fill != nil {
 		c.fill.Drop()
 	}
+	if c.spill != nil {
+		c.spill.Drop()
+	}
+	c.read.leave()
 	c.endFlight(cache.Failed)
-	c.x, c.entry, c.fill, c.body, c.feed, c.use, c.waiter = nil, nil, nil, nil, feedOver, nil, nil
+	c.x, c.entry, c.fill, c.spill, c.body, c.feed, c.use, c.waiter, c.read = nil, nil, nil, nil, nil, feedOver, nil, nil, diskRead{}
 	c.free, x.w.cached = x.w.cached, c
 }
 

@@ -23,7 +23,7 @@ func (x caching) serveEntry(e *cache.Entry, result cache.Count) {
 	c.entry, c.body, c.sent, c.complete = e, a.Body, 0, true
 	x.reply = semantics.Message{Status: a.Status, ContentLength: a.Length, Fields: x.fields}
 	ending := side.EndsByLength
-	if len(a.Body) == 0 {
+	if len(a.Body) == 0 && (a.Left == 0 || c.kind == internalHold) {
 		ending = side.EndsNow
 	}
 	out := x.responseMessage(&x.reply, ending == side.EndsNow)
@@ -32,6 +32,10 @@ func (x caching) serveEntry(e *cache.Entry, result cache.Count) {
 	}
 	if err := x.front.Head(out, ending); err != nil {
 		x.frontFailed()
+		return
+	}
+	if a.Left > 0 && c.kind != internalHold {
+		x.feedFromDisk(&a)
 		return
 	}
 	x.down.from, c.feed = c, feedFlows
@@ -57,7 +61,7 @@ func (x caching) serveStale(e *cache.Entry) {
 func (x caching) announce() {
 	c, at := x.cached, len(x.cached.values)
 	st := cache.Status{
-		Result: c.result, Miss: c.miss, Stale: c.entry != nil, Stored: c.fill != nil, Method: x.request.Method, NoStore: c.control.Has(cache.NoStore),
+		Result: c.result, Miss: c.miss, Stale: c.entry != nil, Stored: c.gathers(), Method: x.request.Method, NoStore: c.control.Has(cache.NoStore),
 	}
 	c.values = st.Append(c.values)
 	x.fields = append(x.fields, semantics.Field{Name: "cache-status", Value: view(c.values[at:])})

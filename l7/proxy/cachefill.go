@@ -63,7 +63,7 @@ func (x caching) validated(r *cache.Response, e side.Ending) (answered bool) {
 		return true
 	}
 	if why == cache.Storable {
-		c.endFlight(c.use.Store.Put(fresh, c.mark))
+		c.endFlight(c.use.Store.Freshened(c.entry, fresh, c.mark))
 	}
 	c.endFlight(cache.Unshared)
 	c.entry.EndRefresh()
@@ -102,8 +102,12 @@ func (x caching) beginFill(r *cache.Response, e side.Ending) {
 	case e == side.EndsNow, r.Status == 204:
 		c.endFlight(c.use.Store.Put(fill.Complete(nil), c.mark))
 		return
+	case r.Length > c.use.MemoryBound():
+		c.spill = c.use.Store.Spill(fill, c.mark)
+		c.endFlight(cache.Unshared)
+		return
 	}
-	if c.fill = c.use.Store.Begin(fill, c.mark, r.Length, c.use.Policy.MaxObject); c.fill == nil { // too many others are being gathered
+	if c.fill = c.use.Store.Begin(fill, c.mark, r.Length, c.use.MemoryBound()); c.fill == nil { // too many others are being gathered
 		c.use.Store.Count(x.w.id, cache.CountFull)
 		c.endFlight(cache.Failed)
 	}
@@ -123,11 +127,21 @@ func (x caching) endsByClose() bool {
 func (x caching) collect(p []byte) {
 	c := x.cached
 	x.progress = x.w.Now
+	if c.spill != nil {
+		if !c.spill.Add(p) {
+			c.spill = nil
+		}
+		passOn(x.exchange, p)
+		return
+	}
 	switch c.fill.Add(p) {
 	case cache.Gathered:
 		c.body = c.fill.Body()
 		c.feedOn()
 	case cache.TooLong:
+		if c.spill = c.fill.Spill(); c.spill != nil && !c.spill.Add(p) {
+			c.spill = nil
+		}
 		x.abandonFill(cache.Unshared, p)
 	default:
 		x.abandonFill(cache.Failed, p)
@@ -155,6 +169,12 @@ func (x caching) abandonFill(o cache.Outcome, p []byte) {
 // filled stores the response, all of whose content has come. The client may still have to take some of it.
 func (x caching) filled(trailers []semantics.Field) {
 	c := x.cached
+	if c.spill != nil { // its content has passed already
+		c.spill.Commit()
+		c.spill = nil
+		endResponse(x.exchange, trailers)
+		return
+	}
 	body, outcome := c.fill.Commit()
 	c.fill, c.body, c.complete = nil, body, true
 	c.endFlight(outcome)

@@ -16,8 +16,12 @@ func (x caching) look() {
 		c.mode = cacheHead // what it brings fills nothing: a backend may answer HEAD by other fields than GET
 	}
 	c.mark = c.use.Store.Mark(c.key().URL)
-	e, miss := c.use.Store.Lookup(c.key(), x.request.Fields)
+	e, miss := x.lookup()
 	if c.miss = miss; e != nil {
+		if x.needsDisk(e) {
+			x.fromDisk(e)
+			return
+		}
 		switch use := e.Use(&c.use.Policy, &c.control, now); {
 		case use == cache.Fresh && c.waited > 0:
 			x.serveEntry(e, cache.CountCollapsed)
@@ -41,7 +45,7 @@ func (x caching) look() {
 		x.answer(errNotCached)
 		return
 	}
-	if !x.joins() {
+	if c.flight != nil || !x.joins() { // it leads already where it has read a stale response from disk
 		x.fetch()
 	}
 }

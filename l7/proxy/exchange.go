@@ -322,7 +322,7 @@ func (x *exchange) responseData(p []byte) {
 
 // passContent passes content of the response on, or has it stored first.
 func passContent(x *exchange, p []byte) {
-	if x.cached != nil && x.cached.fill != nil {
+	if x.cached != nil && x.cached.gathers() {
 		caching{x}.collect(p)
 		return
 	}
@@ -353,10 +353,15 @@ func (x *exchange) responseEnd(trailers []semantics.Field) {
 	if q := x.inspected; q != nil && q.down != unwatched && !(inspecting{x}).responseEnd() {
 		return
 	}
-	if x.cached != nil && x.cached.fill != nil {
+	if x.cached != nil && x.cached.gathers() {
 		caching{x}.filled(trailers)
 		return
 	}
+	endResponse(x, trailers)
+}
+
+// endResponse passes the end of the response on.
+func endResponse(x *exchange, trailers []semantics.Field) {
 	if x.down.trailers = trailers; len(trailers) > 0 && x.status == 200 {
 		x.call = callStatus(trailers)
 	}

@@ -24,7 +24,7 @@ type local struct {
 	noPeer
 	w      *Worker
 	x      *exchange // nil once the exchange has ended or goes on with a backend
-	answer *files.Answer
+	answer source
 	buffer []byte // that a goroutine fills
 	tasks  link.TaskSet
 	state  localState
@@ -36,6 +36,13 @@ type local struct {
 	// Of a request that may go on to a backend.
 	path, query string
 	client      netip.Addr
+}
+
+// source is the content of an answer: a file of a folder, or one of a cache.
+type source interface {
+	Read(p []byte, w files.Wait) (int, error)
+	Left() int64
+	Close()
 }
 
 // localState is the state of an answer out of a folder.
@@ -115,10 +122,10 @@ func (l *local) opened(a *files.Answer, err error) {
 		l.state = localOver
 		return
 	}
-	l.answer = a
 	switch {
 	case err == nil:
-		l.begin()
+		l.answer = a
+		l.begin(a)
 	case lacksDescriptor(err) && l.wait():
 	case len(x.rule.Backends) > 0 && (err == files.ErrNotFound || err == files.ErrMethod):
 		if l.x, x.local, l.state = nil, nil, localOver; x.rule.Cache != nil {
@@ -180,8 +187,8 @@ func (r *Response) with(p *Page) *Response {
 }
 
 // begin sends the header of the answer.
-func (l *local) begin() {
-	x, a := l.x, l.answer
+func (l *local) begin(a *files.Answer) {
+	x := l.x
 	x.on(refused)
 	x.status, x.progress = a.Status, x.w.Now
 	x.up.forget(x.w)
@@ -203,6 +210,12 @@ func (l *local) begin() {
 		l.end()
 		return
 	}
+	l.flow()
+}
+
+// flow begins to send the content.
+func (l *local) flow() {
+	x := l.x
 	x.down.from, l.state = l, localFlows
 	l.send()
 	if l.x != nil {
@@ -218,8 +231,8 @@ func (l *local) send() {
 			l.w.Run.Add(link.Later, l, &l.tasks)
 			return
 		}
-		if to, m := l.plainFront(); m != nil {
-			n, going := l.sendDirectly(to, m)
+		if to, m, a := l.plainFront(); m != nil {
+			n, going := l.sendDirectly(to, m, a)
 			if sent += n; !going {
 				return
 			}

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"github.com/millrace/millrace/http1"
+	"github.com/millrace/millrace/l7/files"
 	"github.com/millrace/millrace/l7/link"
 )
 
@@ -14,37 +15,42 @@ const sendfileTurn = 1 << 20
 
 // plainFront returns the connection to which the kernel can send the file itself: HTTP/1.1 without TLS, and content with a length,
 // which has no framing (RFC 9112 6.2). Otherwise the machine is nil.
-func (l *local) plainFront() (*link.Link, *http1.Machine) {
+// Files of a cache are compared with their checksums, and pass here for that.
+func (l *local) plainFront() (*link.Link, *http1.Machine, *files.Answer) {
 	x := l.x
-	if fd, _ := l.answer.File(); fd < 0 || l.answer.Left() < sendfileLeast || x.caps.Direct == nil || x.encoder != nil {
-		return nil, nil
+	a, ok := l.answer.(*files.Answer)
+	if !ok {
+		return nil, nil, nil
+	}
+	if fd, _ := a.File(); fd < 0 || a.Left() < sendfileLeast || x.caps.Direct == nil || x.encoder != nil {
+		return nil, nil, nil
 	}
 	to, m := x.caps.Direct.Plain()
 	if m.Sending() != http1.Length || !to.SendsFiles() {
-		return nil, nil
+		return nil, nil, nil
 	}
-	return to, m
+	return to, m, a
 }
 
 // sendDirectly has the kernel send the next part of the file to a connection, and returns how many bytes it has sent. What is
 // not in the page cache is left to read.
-func (l *local) sendDirectly(to *link.Link, m *http1.Machine) (sent int, going bool) {
+func (l *local) sendDirectly(to *link.Link, m *http1.Machine, a *files.Answer) (sent int, going bool) {
 	x := l.x
-	n := l.answer.Cached(sendfileTurn)
+	n := a.Cached(sendfileTurn)
 	if n == 0 {
 		l.read()
 		return 0, false
 	}
-	fd, at := l.answer.File()
+	fd, at := a.File()
 	sent, err := to.SendFile(fd, at, n)
-	l.answer.Advance(sent)
+	a.Advance(sent)
 	if sent > 0 {
 		x.down.passed(sent, to, m)
 	}
 	switch {
 	case err != nil:
 		l.fail()
-	case l.answer.Left() == 0:
+	case a.Left() == 0:
 		l.end()
 	case sent < n: // Writable follows
 		x.down.paused, l.state = true, localHeld

@@ -59,6 +59,7 @@ type Worker struct {
 	dials       dials
 	fileWaits   []*local   // that wait for the descriptor of a file, in order
 	filesAt     clock.Time // when they are looked at
+	diskReads   int        // requests that wait for files of a cache
 	misfits     int        // events that exchanges got in phases that do not permit them: always 0
 	draining    bool       // set once: a worker that drains never serves again
 

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -18,7 +19,7 @@ import (
 	"github.com/millrace/millrace/l7/transport"
 )
 
-// Loop is a transport.Loop. One goroutine uses it.
+// Loop is a transport.Loop. One goroutine uses it; others may call Do.
 type Loop struct {
 	// Dialed says what becomes of a connection to remote: accept gets the peer, an error refuses it, and with neither it is
 	// never established. Nil refuses all.
@@ -33,6 +34,7 @@ type Loop struct {
 	tick      func(now clock.Time) clock.Time
 	listeners map[netip.AddrPort]*listener
 	conns     []*Conn
+	mu        sync.Mutex // of commands, which goroutines add
 	commands  []func()
 	ports     uint16
 }
@@ -76,7 +78,7 @@ func (l *Loop) Dial(remote netip.AddrPort, h transport.Handler) (transport.Conn,
 	case err != nil:
 		c.fail(err)
 	case accept != nil:
-		l.commands = append(l.commands, func() {
+		l.Do(func() {
 			if !c.closed {
 				c.established = true
 				c.pending |= transport.Writable
@@ -122,7 +124,19 @@ func (l *Loop) Now() clock.Time { return l.now }
 func (l *Loop) SetTick(f func(now clock.Time) clock.Time) { l.tick = f }
 
 // Do implements transport.Loop.
-func (l *Loop) Do(f func()) bool { l.commands = append(l.commands, f); return true }
+func (l *Loop) Do(f func()) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.commands = append(l.commands, f)
+	return true
+}
+
+// Commands returns how many functions of Do have not run yet.
+func (l *Loop) Commands() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.commands)
+}
 
 // ErrBusy reports that a loop does not come to rest: connections become ready again and again, without a cause.
 var ErrBusy = errors.New("memtransport: the loop does not come to rest")
@@ -143,8 +157,10 @@ func (l *Loop) Run() error {
 
 // batch runs what is due now, and reports whether there was something.
 func (l *Loop) batch() (worked bool) {
+	l.mu.Lock()
 	commands := l.commands
 	l.commands = nil
+	l.mu.Unlock()
 	for _, f := range commands {
 		f()
 		worked = true
@@ -170,7 +186,7 @@ func (l *Loop) batch() (worked bool) {
 
 // waiting reports whether the tick has produced something.
 func (l *Loop) waiting() bool {
-	return len(l.commands) > 0 || slices.ContainsFunc(l.conns, func(c *Conn) bool {
+	return l.Commands() > 0 || slices.ContainsFunc(l.conns, func(c *Conn) bool {
 		return c.pending != 0 && c.handler != nil && !c.closed || c.peer.news && c.peer.Handler != nil
 	})
 }
