@@ -18,7 +18,7 @@ func TestCommandsOfCaches(t *testing.T) {
 		asked = r.Method + " " + r.URL.String()
 		switch r.URL.Path {
 		case "/v1/cache":
-			server.Reply(w, l7control.CacheStatuses{Caches: []l7control.CacheStatus{{Name: "pages", Bytes: 12345, Memory: 1 << 20, Objects: 7, Requests: map[string]uint64{"hit": 99, "miss": 3}}}})
+			server.Reply(w, l7control.CacheStatuses{Caches: []l7control.CacheStatus{{Name: "pages", Bytes: 12345, Memory: 1 << 20, Objects: 7, Requests: map[string]uint64{"hit": 99, "miss": 3}, Disk: &l7control.DiskStatus{Dir: "/c", Bytes: 54321, Limit: 1 << 30, Loading: true}}}})
 		case "/v1/cache/objects":
 			server.Reply(w, l7control.CacheList{Objects: []l7control.CacheObject{{Cache: "pages", URL: "https://a.example/x", Rule: "shop/1", Status: 200, Bytes: 1234, Age: 61.2, Left: -3}}, More: 4})
 		default:
@@ -42,7 +42,7 @@ func TestCommandsOfCaches(t *testing.T) {
 		says  []string
 		asked string
 	}{
-		{"stats", exitOK, []string{"pages  12,345", "99", "HITS"}, "GET /v1/cache"},
+		{"stats", exitOK, []string{"pages  12,345", "99", "HITS", "pages  54,321   1,073,741,824", "/c (being read)"}, "GET /v1/cache"},
 		{"stats --json", exitOK, []string{`"name":"pages"`, `"hit":99`}, "GET /v1/cache"},
 		{"list", exitOK, []string{"https://a.example/x  pages  shop/1  200     1,234  1m1s  -3s", "4 more"}, "GET /v1/cache/objects?cache=&limit=50&prefix="},
 		{"list --cache pages --prefix https://a --limit 3 --json", exitOK, []string{`"more":4`}, "GET /v1/cache/objects?cache=pages&limit=3&prefix=https%3A%2F%2Fa"},
