@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/millrace/millrace/internal/devargs"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/pmd/afxdp"
@@ -15,9 +16,9 @@ import (
 	"github.com/millrace/millrace/stack"
 )
 
-// Device is an interface of a node.
+// Device is an interface of a node, or a device of DPDK.
 type Device struct {
-	Name   string        // as `ip link` shows it
+	Name   string        // as `ip link` shows it; of DPDK "dpdk:" and its name there, with arguments
 	Driver device.Driver // "" is device.Auto
 	Mode   string        // AF_XDP: "auto" (and ""), "native" or "generic"
 	All    bool          // take every packet, so that the kernel's stack gets none
@@ -49,6 +50,12 @@ func (n *Node) findDevices() error {
 		if dev.Driver == device.TAP {
 			continue
 		}
+		if devargs.Is(dev.Name) {
+			if _, err := devargs.Parse(dev.Name); err != nil {
+				return fmt.Errorf("device %s: %w", dev.Name, err)
+			}
+			continue // its driver makes it, or finds it on its bus
+		}
 		if err := FindInterface(dev.Name); err != nil {
 			return err
 		}
@@ -79,9 +86,15 @@ func (n *Node) setQueues() error {
 	if n.cfg.Loops != QueuesAuto {
 		return nil
 	}
-	names := make([]string, len(n.cfg.Devices))
-	for i, dev := range n.cfg.Devices {
-		names[i] = dev.Name
+	var names []string
+	for _, dev := range n.cfg.Devices {
+		if !devargs.Is(dev.Name) { // which has as many queues as it is opened with
+			names = append(names, dev.Name)
+		}
+	}
+	if len(names) == 0 {
+		n.cfg.Loops = 1
+		return nil
 	}
 	loops, err := countQueues(names, afxdp.RxQueues)
 	if err != nil {

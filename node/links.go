@@ -13,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/millrace/millrace/internal/devargs"
 	"github.com/millrace/millrace/internal/rtnl"
 	"github.com/millrace/millrace/metrics"
 	"github.com/millrace/millrace/pmd/device"
@@ -61,15 +62,15 @@ type Link struct {
 // changes. It returns the interface of a device that has just been opened.
 func (n *Node) newLink(name string, dev *device.Device) (Link, error) {
 	info := dev.Queues[0].Info()
-	in, err := rtnl.Dump(func() (netlink.Link, error) { return n.netlink.LinkByName(name) })
+	in, err := rtnl.Dump(func() (netlink.Link, error) { return n.netlink.LinkByName(devargs.Kernel(name)) })
 	switch {
-	case err != nil && n.cfg.OpenDevice != nil: // no interface, so that its state never changes
+	case err != nil && (n.cfg.OpenDevice != nil || dev.Driver == device.DPDK): // no interface, so that its state never changes
 		return Link{Name: name, MAC: info.MAC, MTU: info.MTU}, nil
 	case err != nil:
 		return Link{}, fmt.Errorf("devices: %s: %w", name, err)
 	}
 	l := Link{Name: name, index: in.Attrs().Index, MAC: info.MAC, MTU: info.MTU, set: info.MTU, most: info.MTU, peer: dev.Driver == device.TAP}
-	if l.most != 0 && dev.Driver != device.AFXDP { // which refuses what passes the MTU that it was opened with
+	if l.most != 0 && dev.Driver != device.AFXDP && dev.Driver != device.DPDK { // which refuse what passes the MTU at their start
 		l.most = max(l.most, n.arena.FrameSize()-frameReserve)
 	}
 	return l, nil
@@ -99,7 +100,7 @@ func (l *Link) look(nl *netlink.Handle) Link {
 		return now // no answer says nothing
 	}
 	at := in.Attrs()
-	if now.as = ""; at.Name != l.Name {
+	if now.as = ""; at.Name != devargs.Kernel(l.Name) {
 		now.as = at.Name
 	}
 	switch {
@@ -149,7 +150,7 @@ const failedAfter = 500 * time.Millisecond
 // driver has ended with an error. Otherwise the link would seem to be up.
 func (n *Node) checkDriver(i int, l *Link, now time.Time) {
 	r := &n.recovery[i]
-	if l.State == LinkGone || l.index == 0 {
+	if l.State == LinkGone || l.index == 0 && n.devices[i].Driver != device.DPDK {
 		return
 	}
 	if r.away { // the loops have no driver to ask

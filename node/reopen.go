@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/millrace/millrace/internal/devargs"
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/pmd/device"
 	"github.com/millrace/millrace/stack"
@@ -58,11 +59,13 @@ func (n *Node) recoverDevices() {
 			}
 		}
 		c := n.cfg.Devices[i]
-		if old.State == LinkFailed {
+		if old.State == LinkFailed && !devargs.Is(c.Name) {
 			c.Name = cmp.Or(old.as, c.Name)
 		}
-		if _, err := n.netlink.LinkByName(c.Name); err != nil {
-			continue // not yet
+		if kernel := devargs.Kernel(c.Name); kernel != "" { // without one, opening shows whether it is back
+			if _, err := n.netlink.LinkByName(kernel); err != nil {
+				continue // not yet
+			}
 		}
 		now, err := n.reopen(i, c)
 		if err == nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"slices"
 
+	"github.com/millrace/millrace/internal/devargs"
 	"github.com/millrace/millrace/node"
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/pmd/afxdp"
@@ -26,7 +27,7 @@ func (e *endpoint) check() error {
 
 // queues is the number of queues that must be opened for all packets to arrive.
 func (e *endpoint) queues() int {
-	if d := device.Driver(e.driver); d == device.TAP || d == device.AFPacket {
+	if d := device.Driver(e.driver); d == device.TAP || d == device.AFPacket || devargs.Is(e.name) {
 		return 1
 	}
 	n, err := afxdp.RxQueues(e.name)
@@ -43,7 +44,7 @@ func (e *endpoint) device(all bool) node.Device {
 
 // openDevice opens a device as a node does that has no Config.OpenDevice.
 func openDevice(c node.Device, pools []*ring.Pool) (*device.Device, error) {
-	if c.Driver != device.TAP {
+	if c.Driver != device.TAP && !devargs.Is(c.Name) {
 		if err := node.FindInterface(c.Name); err != nil {
 			return nil, err
 		}

@@ -48,7 +48,8 @@ services. Without one, --dev and --addr suffice, and every service runs on its
 well-known port (echo 7, discard 9, daytime 13, chargen 19, HTTP 80, iperf3 5201).
 
 --dev names an interface and, after a colon, its driver: auto (the default),
-afxdp, afpacket or tap. An --addr belongs to the --dev before it. With -c they add
+afxdp, afpacket or tap; or a device of DPDK, as dpdk:net_af_xdp0,iface=eth1
+(millrace-cuda; docs/dpdk.md). An --addr belongs to the --dev before it. With -c they add
 to the file's devices.
 
 If the kernel has an address on the interface, it keeps that address, and the host

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/millrace/millrace/internal/app/stackd"
+	"github.com/millrace/millrace/internal/devargs"
 	"github.com/millrace/millrace/pmd/device"
 )
 
@@ -85,6 +86,9 @@ func (f *stackFlags) addDevices(cfg *stackd.Config) error {
 	first := len(cfg.Devices)
 	for _, text := range f.devices {
 		name, driver, ok := strings.Cut(text, ":")
+		if devargs.Is(text) {
+			name, driver, ok = text, "", false
+		}
 		v := stackd.NewDevice(name)
 		if ok {
 			v.Driver = driver

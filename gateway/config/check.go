@@ -5,6 +5,8 @@ import (
 	"strconv"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/millrace/millrace/internal/devargs"
 )
 
 // place is a value and where it stands in the file.
@@ -122,6 +124,9 @@ func (d *checker) checkDevices() {
 		if first := d.places.devices[0]; p.value.Queues != first.value.Queues {
 			d.Fail(p.node, "loop i serves queue i of every device",
 				"device %q has %s queues, but %q has %s", p.value.Name, p.value.queues(), first.value.Name, first.value.queues())
+		}
+		if devargs.Is(p.value.Name) && (p.value.Driver != "auto" || p.value.Mode != "auto") {
+			d.Fail(p.node, "leave driver and mode out: the name selects them", "device %q has driver %s, mode %s", p.value.Name, p.value.Driver, p.value.Mode)
 		}
 		if p.value.Driver == "tap" && p.value.Ring != DefaultRing {
 			d.Fail(p.node, "`ip link set DEV txqueuelen N` sets it",

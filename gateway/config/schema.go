@@ -8,6 +8,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/millrace/millrace/gateway/health"
+	"github.com/millrace/millrace/internal/devargs"
 	"github.com/millrace/millrace/internal/strictyaml"
 )
 
@@ -83,9 +84,17 @@ func (d *decoder) queues(n *yaml.Node, to *int) {
 	strictyaml.Integer(d.Decoder, n, "queues", to, 1, MaxQueues)
 }
 
-// deviceName reads a name that Linux allows for an interface.
+// deviceName reads a name that Linux allows for an interface, or that of a device of DPDK.
 func (d *decoder) deviceName(n *yaml.Node, what string, to *string) {
 	if s := ""; d.Text(n, what, &s) {
+		if devargs.Is(s) {
+			if _, err := devargs.Parse(s); err != nil {
+				d.Fail(n, "", "%s is not a device of DPDK: %v", what, err)
+				return
+			}
+			*to = s
+			return
+		}
 		if len(s) > 15 || strings.ContainsAny(s, "/ \t:") {
 			d.Fail(n, "1 to 15 characters without space, / and :", "%s is not a name of an interface: %q", what, s)
 			return

@@ -24,6 +24,7 @@ import (
 	"github.com/millrace/millrace/gateway/upgrade"
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/gpukern/cuda"
+	"github.com/millrace/millrace/internal/devargs"
 	l4control "github.com/millrace/millrace/l4/control"
 	"github.com/millrace/millrace/l4/datapath"
 	"github.com/millrace/millrace/l4/inspection"
@@ -188,7 +189,7 @@ func (d *Daemon) nodeConfig(cfg *config.Config) node.Config {
 func (d *Daemon) openGateway(cfg *config.Config) error {
 	devices, names := make([]datapath.Device, len(cfg.Devices)), make([]string, len(cfg.Devices))
 	for i, l := range d.node.Links() {
-		devices[i], names[i] = datapath.Device{Name: l.Name, MAC: l.MAC, MTU: l.MTU}, l.Name
+		devices[i], names[i] = datapath.Device{Name: l.Name, MAC: l.MAC, MTU: l.MTU}, devargs.Kernel(l.Name)
 	}
 	resolver, learn, err := resolverOf(names)
 	if err != nil {

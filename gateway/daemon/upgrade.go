@@ -23,6 +23,7 @@ import (
 	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/gateway/upgrade"
 	"github.com/millrace/millrace/internal/controlsocket"
+	"github.com/millrace/millrace/internal/devargs"
 	l4control "github.com/millrace/millrace/l4/control"
 	l7control "github.com/millrace/millrace/l7/control"
 	"github.com/millrace/millrace/node"
@@ -211,8 +212,12 @@ func (d *Daemon) passable() error {
 		return errors.New("kernel_flows: connections in the kernel cannot be passed to another process yet: stop and start instead")
 	}
 	for i := range c.Devices {
-		if dev := &c.Devices[i]; dev.Driver == string(device.TAP) {
+		dev := &c.Devices[i]
+		if dev.Driver == string(device.TAP) {
 			return fmt.Errorf("device %s: a TAP device ends with its process: stop and start instead", dev.Name)
+		}
+		if devargs.Is(dev.Name) {
+			return fmt.Errorf("device %s: DPDK lets one process have a device: stop and start instead", dev.Name)
 		}
 	}
 	return nil

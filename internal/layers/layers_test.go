@@ -22,6 +22,7 @@ wire              :
 clock             :
 metrics           :
 internal/bounded  :
+internal/devargs  :
 internal/excerpt  :
 internal/litref   :
 internal/logqueue :
@@ -37,14 +38,14 @@ ring              : packet
 capture           :
 pmd               : packet ring clock wire
 gpukern/cuda/dl   :
-pmd/dpdk          : packet ring clock pmd gpukern/cuda/dl
+pmd/dpdk          : packet ring clock pmd gpukern/cuda/dl internal/devargs
 pmd/vnet          : packet
 pmd/xdp           : internal/rtnl
 pmd/pcap          : packet ring clock capture pmd
 pmd/afpacket      : packet ring clock pmd pmd/vnet wire
 pmd/afxdp         : packet ring clock pmd pmd/vnet pmd/xdp internal/rtnl
 pmd/tap           : packet ring clock pmd
-pmd/device        : ring pmd pmd/* internal/rtnl
+pmd/device        : ring pmd pmd/* internal/devargs internal/rtnl
 gpukern/image     :
 gpukern/tuple     :
 gpukern/lpm       : gpukern/image gpukern/tuple
@@ -97,7 +98,7 @@ tcp               : packet wire clock ip tcp/auth tcp/buffer tcp/cc tcp/ecn tcp/
 stack             : packet wire ring clock pmd gpukern
 stack/host        : packet ring clock wire pmd gpukern ip tcp udp stack
 node/nexthop      : internal/rtnl
-node              : packet ring pmd pmd/* gpukern gpukern/choose gpukern/cuda gpukern/literal stack metrics internal/controlsocket internal/rtnl
+node              : packet ring pmd pmd/* gpukern gpukern/choose gpukern/cuda gpukern/literal stack metrics internal/controlsocket internal/devargs internal/rtnl
 socket            : packet ring clock wire pmd gpukern ip tcp tcp/stamp udp stack stack/host metrics
 shim/ring         :
 shim/ring/layoutgen:
@@ -132,7 +133,7 @@ gateway/maglev    :
 gateway/bgp       : metrics
 gateway/resolve   :
 gateway/upgrade   :
-gateway/config    : tls tls/acme internal/secretfile gateway/health gateway/resolve l7/accesslog l7/auth l7/fastcgi l7/files l7/rewrite l7/route gpukern/lpm semantics internal/strictyaml internal/suggest internal/regfile
+gateway/config    : tls tls/acme internal/secretfile gateway/health gateway/resolve l7/accesslog l7/auth l7/fastcgi l7/files l7/rewrite l7/route gpukern/lpm semantics internal/devargs internal/strictyaml internal/suggest internal/regfile
 l4/quiclb         :
 l4/fastpath       : clock
 l4/kernelflows    : l4/fastpath clock metrics pmd wire
@@ -156,16 +157,16 @@ l7/control        : clock tls/acme internal/secretfile internal/random internal/
 gateway/defence   : filter/ebpf gateway/config metrics pmd
 gateway/admin     : l4/control gateway/defence l4/inspection gateway/config l7/control l7/topk gpukern internal/controlsocket
 gateway/dashboard : gateway/admin gpukern l4/control l7/control
-gateway/daemon    : clock gateway/* l4/* l7/* node node/nexthop pmd pmd/device gpukern gpukern/cuda stack stack/host socket ip tcp wire metrics internal/controlsocket
+gateway/daemon    : clock gateway/* l4/* l7/* node node/nexthop pmd pmd/device gpukern gpukern/cuda stack stack/host socket ip tcp wire metrics internal/controlsocket internal/devargs
 internal/app/lifetime:
 internal/app/convert: tls/acme gateway/config l7/rewrite l7/route semantics internal/excerpt internal/regfile
 internal/app/rulefile: filter filter/inspect filter/signature
-internal/app/doctor: gpukern gpukern/aead gpukern/digest internal/rtnl
+internal/app/doctor: gpukern gpukern/aead gpukern/digest internal/rtnl pmd/dpdk
 internal/app/replay: packet wire clock ring capture pmd pmd/pcap gpukern gpukern/* filter filter/appid filter/inspect filter/signature stack internal/kernref
 internal/app/kernbench: packet wire ring capture gpukern gpukern/* internal/kernref
 internal/app/kernbench/chart: internal/app/kernbench
 internal/app/service:
-internal/app/stackd: shim wire clock packet gpukern gpukern/cuda metrics ip ip/dhcp tcp tcp/cc udp stack stack/host socket node pmd/device internal/app/service internal/strictyaml internal/controlsocket internal/rtnl internal/regfile
+internal/app/stackd: shim wire clock packet gpukern gpukern/cuda metrics ip ip/dhcp tcp tcp/cc udp stack stack/host socket node pmd/device internal/app/service internal/strictyaml internal/controlsocket internal/rtnl internal/regfile internal/devargs
 deploy/sbom       :
 docs              :
 cmd/prom          : metrics

@@ -10,10 +10,12 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/millrace/millrace/internal/devargs"
 	"github.com/millrace/millrace/internal/rtnl"
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/pmd/afpacket"
 	"github.com/millrace/millrace/pmd/afxdp"
+	"github.com/millrace/millrace/pmd/dpdk"
 	"github.com/millrace/millrace/pmd/tap"
 	"github.com/millrace/millrace/ring"
 )
@@ -30,6 +32,9 @@ const (
 	TAP      Driver = "tap"
 )
 
+// DPDK is the driver of devices whose names begin with "dpdk:"; Config.Driver is Auto for them.
+const DPDK Driver = "dpdk"
+
 // Drivers lists the names that Config.Driver takes.
 var Drivers = []Driver{Auto, AFXDP, AFPacket, TAP}
 
@@ -40,7 +45,7 @@ var Modes = map[string]afxdp.Mode{
 
 // Config describes what to open. Name and Pools are required.
 type Config struct {
-	Name   string
+	Name   string       // an interface, or "dpdk:" and a device as DPDK names it, with arguments ("dpdk:net_af_xdp0,iface=eth1")
 	Driver Driver       // "" is Auto
 	Mode   string       // AF_XDP: "auto" (or ""), "native" or "generic"
 	Pools  []*ring.Pool // one for each queue, cut from one arena
@@ -96,6 +101,9 @@ func Open(cfg Config) (*Device, error) {
 	}
 	if err := cfg.checkRing(); err != nil {
 		return nil, err
+	}
+	if devargs.Is(cfg.Name) {
+		return openDPDK(cfg)
 	}
 	switch cfg.Driver {
 	case AFXDP:
@@ -188,6 +196,25 @@ func openTAP(cfg Config) (*Device, error) {
 	}
 	return &Device{
 		Queues: drivers(dev.Queues), Driver: TAP, close: dev.Close,
+		steer: func(...pmd.Rule) error { return nil },
+	}, nil
+}
+
+// openDPDK opens a device of DPDK, whose packets all come to this process. So there is nothing to steer; with All it
+// receives frames for other link addresses too.
+func openDPDK(cfg Config) (*Device, error) {
+	if cfg.Driver != "" && cfg.Driver != Auto && cfg.Driver != DPDK || Modes[cfg.Mode] != afxdp.ModeAuto {
+		return nil, &pmd.OpError{
+			Op: "open", Device: cfg.Name, Err: fmt.Errorf("driver %q, mode %q: %w", cfg.Driver, cfg.Mode, dpdk.ErrArguments),
+			Remedy: "leave both out: the name selects the driver",
+		}
+	}
+	dev, err := dpdk.Open(dpdk.Config{Name: cfg.Name, Pools: cfg.Pools, Ring: cfg.ring(), Promiscuous: cfg.All, Multicast: true})
+	if err != nil {
+		return nil, err
+	}
+	return &Device{
+		Queues: drivers(dev.Queues), Driver: DPDK, close: dev.Close,
 		steer: func(...pmd.Rule) error { return nil },
 	}, nil
 }
@@ -290,7 +317,10 @@ func NewArena(loops int, devices ...Config) (*ring.Arena, []*ring.Pool, error) {
 			return nil, nil, err
 		}
 		each += c.ring() + txRing
-		link, err := rtnl.Dump(func() (netlink.Link, error) { return netlink.LinkByName(c.Name) })
+		if devargs.Is(c.Name) {
+			size = max(size, devargs.FrameSize(c.Name))
+		}
+		link, err := rtnl.Dump(func() (netlink.Link, error) { return netlink.LinkByName(devargs.Kernel(c.Name)) })
 		if err == nil && link.Attrs().MTU > standardMTU {
 			size = 4096
 		}

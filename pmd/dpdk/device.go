@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/millrace/millrace/internal/devargs"
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/ring"
 )
@@ -42,7 +42,7 @@ type Device struct {
 	shim    *shim
 	port    uint32
 	info    portInfo
-	where   address
+	where   devargs.Args
 	driver  string // "net_af_xdp"
 	mtu     int
 	modes   string
@@ -59,18 +59,18 @@ type Device struct {
 
 // Open opens a device and starts its queues. It borrows the pools until Close.
 func Open(cfg Config) (*Device, error) {
-	where, err := parseName(cfg.Name)
+	where, err := devargs.Parse(cfg.Name)
 	if err != nil {
-		return nil, &pmd.OpError{Op: "open", Device: cfg.Name, Err: err}
+		return nil, &pmd.OpError{Op: "open", Device: cfg.Name, Err: fmt.Errorf("%w: %w", ErrArguments, err)}
 	}
-	d := &Device{Name: strings.TrimPrefix(cfg.Name, Prefix), where: where, link: kernelLink{fd: -1}}
+	d := &Device{Name: where.Text, where: where, link: kernelLink{fd: -1}}
 	if err := checkPools(cfg.Pools); err != nil {
 		return nil, &pmd.OpError{Op: "open", Device: d.Name, Err: err}
 	}
 	if d.shim, err = load(); err != nil {
 		return nil, unavailable(d.Name, err)
 	}
-	if err := d.shim.startEAL(!where.virtual); err != nil {
+	if err := d.shim.startEAL(!where.Virtual); err != nil {
 		return nil, d.environmentError(err)
 	}
 	d.namespace, _ = os.Open("/proc/thread-self/ns/net") // nil: devices are closed in the namespace of the process
@@ -112,7 +112,7 @@ func (d *Device) probe(port *uint32) error {
 	if port != nil {
 		d.port = *port
 	} else {
-		args, name := cString(d.where.args), cString(d.where.name)
+		args, name := cString(d.where.Text), cString(d.where.Name)
 		n := d.shim.call("mrd_probe", uintptr(unsafe.Pointer(args)), uintptr(unsafe.Pointer(name)))
 		if err := errno(n); err != nil {
 			return explain("probe", d.Name, 0, err, d.shim.log())

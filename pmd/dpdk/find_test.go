@@ -103,30 +103,6 @@ func TestUnavailableNamesBothVersions(t *testing.T) {
 	}
 }
 
-func TestNamesOfDevices(t *testing.T) {
-	for text, want := range map[string]address{
-		"net_null0":                       {"net_null0", "net_null0", true, "net_null"},
-		"dpdk:net_null12":                 {"net_null12", "net_null12", true, "net_null"},
-		"dpdk:net_af_xdp0,iface=eth1":     {"net_af_xdp0", "net_af_xdp0,iface=eth1", true, "net_af_xdp"},
-		"dpdk:0000:3b:00.0":               {"0000:3b:00.0", "0000:3b:00.0", false, ""},
-		"3b:00.1":                         {"0000:3b:00.1", "0000:3b:00.1", false, ""},
-		"dpdk:3B:00.0,representor=[0-3]":  {"0000:3B:00.0", "0000:3B:00.0,representor=[0-3]", false, ""},
-		"net_pcap0,rx_pcap=/a,tx_pcap=/b": {"net_pcap0", "net_pcap0,rx_pcap=/a,tx_pcap=/b", true, "net_pcap"},
-	} {
-		if a, err := parseName(text); err != nil || a != want {
-			t.Errorf("%q: %+v, %v", text, a, err)
-		}
-	}
-	for _, text := range []string{"", "dpdk:", "eth0", "net_null", "net_null0 -c 1", "net_null0\n--no-huge", "0000:3b:00.8", "crypto_null0", strings.Repeat("net_", 20) + "null0"} {
-		if err := CheckName(text); !errors.Is(err, ErrArguments) {
-			t.Errorf("%q: %v", text, err)
-		}
-	}
-	if FrameSize("dpdk:net_af_xdp0,iface=eth1") != 4096 || FrameSize("net_af_packet1,iface=eth1") != 4096 || FrameSize("0000:3b:00.0") != 2048 || FrameSize("net_null0") != 2048 {
-		t.Error("frame sizes")
-	}
-}
-
 // TestArgumentsOfTheEnvironment checks what EAL is started with: never a device that was not named, never shared files.
 func TestArgumentsOfTheEnvironment(t *testing.T) {
 	for _, c := range []struct {

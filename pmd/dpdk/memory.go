@@ -78,7 +78,7 @@ func (s *shim) drop(m *memory) {
 
 // mapDMA lets a device of a bus reach the arena through the IOMMU. Virtual devices have none.
 func (d *Device) mapDMA(m *memory) error {
-	if d.where.virtual {
+	if d.where.Virtual {
 		return nil
 	}
 	if err := errno(d.shim.call("mrd_register", base(m.arena), uintptr(len(m.arena.Mem)), pageSize(m.arena), uintptr(d.port), 1)); err != nil {

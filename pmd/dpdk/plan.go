@@ -42,6 +42,13 @@ func (d *Device) inside() bool { return d.driver == "net_af_xdp" }
 // chains reports whether the device sends and receives packets of several frames.
 func (d *Device) chains() bool { return d.info.txOffloads&txMultiSegs != 0 && !d.inside() }
 
+// With DPDK's AF_XDP driver the mempool's header and the mbuf (192 bytes), DPDK's headroom (128) and that of XDP (256) lie
+// in front of a packet, and a frame is a page at most.
+const (
+	xdpFrame  = 4096
+	xdpBefore = 576
+)
+
 // tapRing counts the frames that DPDK's TAP driver reads a packet into; it takes them at once.
 const tapRing = 64
 

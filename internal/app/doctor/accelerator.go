@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/pmd/dpdk"
 )
 
 // libraryDirs are the folders that the loader searches: LD_LIBRARY_PATH, those of ld.so.conf, and
@@ -150,7 +151,7 @@ func slash(paths []string) []string {
 // dpdk looks for DPDK, which only its driver needs. The ABI number of a library is the year of the
 // release after: librte_eal.so.24 is DPDK 23.11.
 func (x *examination) dpdk() {
-	c := Check{Area: "dpdk", Name: "DPDK", Status: OK, Found: "not installed: no built-in driver needs it"}
+	c := Check{Area: "dpdk", Name: "DPDK", Status: OK, Found: "not installed: only devices named dpdk: need it (" + dpdk.InstallCommand + ", then " + dpdk.BuildCommand + ")"}
 	lib := x.library("librte_eal.so.*")
 	if lib != "" {
 		c.Found = lib
@@ -165,5 +166,29 @@ func (x *examination) dpdk() {
 			c.Found += ", /" + p
 		}
 	}
+	if lib != "" {
+		c.Found += "; " + x.shim()
+	}
 	x.add(c)
+}
+
+// shim reports what lets this program use the DPDK that is installed.
+func (x *examination) shim() string {
+	env, program := "", ""
+	if x.Env != nil {
+		env = x.Env(dpdk.ShimVariable)
+	}
+	if p, err := fs.ReadLink(x.FS, "proc/self/exe"); err == nil {
+		program = p
+	}
+	f := dpdk.Find(x.FS, env, program)
+	switch {
+	case x.NoGPUs:
+		return "this program is static and loads no libraries: devices named dpdk: are for millrace-cuda"
+	case f.Usable():
+		return "shim " + f.Shims[0].Path
+	case len(f.Shims) > 0:
+		return fmt.Sprintf("its shim is missing, %s is for DPDK %d.11: %s", f.Shims[0].Path, f.Shims[0].ABI-1, dpdk.BuildCommand)
+	}
+	return "its shim is missing, which only devices named dpdk: need: " + dpdk.BuildCommand
 }

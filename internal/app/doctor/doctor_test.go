@@ -93,7 +93,7 @@ func TestAMachineThatHasEverythingIsOK(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"CUDA":                "driver 570.86.15, /opt/cuda/lib/libcuda.so.1, /dev/nvidia0",
-		"DPDK":                "version 23.11, /usr/lib/x86_64-linux-gnu/librte_eal.so.24.0, /usr/bin/dpdk-testpmd",
+		"DPDK":                "version 23.11, /usr/lib/x86_64-linux-gnu/librte_eal.so.24.0, /usr/bin/dpdk-testpmd; its shim is missing, which only devices named dpdk: need: make dpdk",
 		"eth1":                "ice, XDP native, zero-copy, multi-buffer, 4 queues, MTU 1500",
 		"vector instructions": "sse4_2 avx2 avx512f",
 		"hugetlbfs":           "mounted on /dev/hugepages",
@@ -152,7 +152,10 @@ func TestMissingPartsAreNamedWithTheirRemedy(t *testing.T) {
 		{"a CPU of arm64", set("proc/cpuinfo", "processor : 0\nFeatures : fp asimd sve\n"), "vector instructions", Warn, "asimd sve (no avx2", ""},
 		{"a CPU without a name", set("proc/cpuinfo", "processor : 0\nFeatures : fp asimd sve\n"), "model", OK, "1 x unknown model", ""},
 		{"a CPU told to be fast", set("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "performance"), "frequency governor", OK, "performance", ""},
-		{"no DPDK", gone("usr/lib/x86_64-linux-gnu/librte_eal.so.24", "usr/lib/x86_64-linux-gnu/librte_eal.so.24.0", "usr/bin/dpdk-testpmd"), "DPDK", OK, "not installed", ""},
+		{"no DPDK", gone("usr/lib/x86_64-linux-gnu/librte_eal.so.24", "usr/lib/x86_64-linux-gnu/librte_eal.so.24.0", "usr/bin/dpdk-testpmd"), "DPDK", OK, "not installed: only devices named dpdk: need it (apt-get install dpdk libdpdk-dev, then make dpdk)", ""},
+		{"DPDK without its shim", func(fstest.MapFS) {}, "DPDK", OK, "/usr/bin/dpdk-testpmd; its shim is missing, which only devices named dpdk: need: make dpdk", ""},
+		{"a shim of another DPDK", set("usr/lib/millrace/libmillrace-dpdk-23.so", ""), "DPDK", OK, "its shim is missing, /usr/lib/millrace/libmillrace-dpdk-23.so is for DPDK 22.11: make dpdk", ""},
+		{"DPDK and its shim", set("usr/lib/millrace/libmillrace-dpdk-24.so", ""), "DPDK", OK, "version 23.11, /usr/lib/x86_64-linux-gnu/librte_eal.so.24.0, /usr/bin/dpdk-testpmd; shim /usr/lib/millrace/libmillrace-dpdk-24.so", ""},
 		{"DPDK of one's own making", func(m fstest.MapFS) {
 			m["usr/local/lib/librte_eal.so.26.1"], m["usr/local/bin/dpdk-testpmd"] = m["dev/nvidia0"], m["dev/nvidia0"]
 			delete(m, "usr/lib/x86_64-linux-gnu/librte_eal.so.24")
@@ -330,6 +333,9 @@ func TestTheLibraryPathIsSearchedFirst(t *testing.T) {
 	m["srv/lib/librte_eal.so.25.2"] = m["dev/nvidia0"]
 	h := host(m)
 	h.Env = func(name string) string {
+		if name == "MILLRACE_DPDK_SHIM" {
+			return ""
+		}
 		if name != "LD_LIBRARY_PATH" {
 			t.Errorf("asked for %s", name)
 		}

@@ -6,6 +6,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/millrace/millrace/internal/devargs"
 	"github.com/millrace/millrace/internal/strictyaml"
 	"github.com/millrace/millrace/pmd/device"
 )
@@ -90,6 +91,17 @@ func (c *Config) checkDevices(at *places, fail func(*yaml.Node, string, string, 
 		}
 		if v.Queues != c.Devices[0].Queues {
 			fail(n, "a loop serves one queue of each device", "%s has %d queues, and %s has %d", v.Name, v.Queues, c.Devices[0].Name, c.Devices[0].Queues)
+		}
+		if devargs.Is(v.Name) {
+			if _, err := devargs.Parse(v.Name); err != nil {
+				fail(n, "", "no device of DPDK: %v", err)
+			}
+			if v.Driver != string(device.Auto) || v.Mode != "auto" {
+				fail(n, "leave driver and mode out: the name selects them", "%s has driver %s, mode %s", v.Name, v.Driver, v.Mode)
+			}
+			if v.Take == TakeAddresses {
+				fail(n, "write take: all, or leave it out", "%s brings every packet", v.Name)
+			}
 		}
 		if v.Driver == string(device.TAP) && v.Ring != device.StackRing {
 			fail(n, "`ip link set DEV txqueuelen N` sets it", "%s has ring %d, but packets of a tap device wait in the kernel", v.Name, v.Ring)

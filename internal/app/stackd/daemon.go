@@ -14,6 +14,7 @@ import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/gpukern/cuda"
+	"github.com/millrace/millrace/internal/devargs"
 	"github.com/millrace/millrace/internal/rtnl"
 	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/metrics"
@@ -108,12 +109,15 @@ func (d *Daemon) openNode() (err error) {
 // takesAll reports whether every packet of an interface is the host's. It rejects an address that the kernel has as
 // well: both would answer for it.
 func takesAll(v *Device) (whole bool, err error) {
-	link, err := rtnl.Dump(func() (netlink.Link, error) { return netlink.LinkByName(v.Name) })
+	if devargs.Is(v.Name) && devargs.Interface(v.Name) == "" {
+		return true, nil // the kernel does not have it
+	}
+	link, err := rtnl.Dump(func() (netlink.Link, error) { return netlink.LinkByName(devargs.Kernel(v.Name)) })
 	switch {
 	case errors.As(err, new(netlink.LinkNotFoundError)) && v.Driver == string(device.TAP):
 		return true, nil // the driver makes it
 	case errors.As(err, new(netlink.LinkNotFoundError)):
-		return false, node.FindInterface(v.Name)
+		return false, node.FindInterface(devargs.Kernel(v.Name))
 	case err != nil:
 		return false, fmt.Errorf("interface %s: %w", v.Name, err)
 	}
@@ -132,6 +136,9 @@ func takesAll(v *Device) (whole bool, err error) {
 		if !a.IP.IsLinkLocalUnicast() {
 			kernels = append(kernels, a.IPNet.String())
 		}
+	}
+	if devargs.Is(v.Name) {
+		return true, nil
 	}
 	if v.Take != TakeAuto {
 		return v.Take == TakeAll, nil

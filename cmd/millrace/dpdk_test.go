@@ -1,0 +1,33 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/millrace/millrace/gpukern/cuda/dl"
+)
+
+// TestDPDKInTheStaticProgram names devices of DPDK to a program that loads no libraries.
+func TestDPDKInTheStaticProgram(t *testing.T) {
+	if dl.Linked() {
+		t.Skip("this program loads libraries")
+	}
+	for _, args := range [][]string{
+		{"forward", "dpdk:net_null0", "dpdk:net_null1"},
+		{"replay", "--to", "dpdk:net_null0", sample(t)},
+		{"stack", "up", "--socket", "", "--dev", "dpdk:net_null0", "--addr", "198.18.0.1/24"},
+	} {
+		code, _, errs := run(args...)
+		if code != exitFailure || !strings.Contains(errs, "built without support for DPDK") || !strings.Contains(errs, "make build-cuda") {
+			t.Errorf("%v: code %d, %s", args, code, errs)
+		}
+	}
+	for _, args := range [][]string{
+		{"forward", "dpdk:eth0", "dpdk:net_null1"},
+		{"replay", "--to", "dpdk:eth0", sample(t)},
+	} {
+		if code, _, errs := run(args...); code != exitFailure || !strings.Contains(errs, `"eth0" is neither a PCI address`) {
+			t.Errorf("%v: code %d, %s", args, code, errs)
+		}
+	}
+}

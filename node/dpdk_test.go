@@ -1,0 +1,165 @@
+package node_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/gpukern"
+	_ "github.com/millrace/millrace/gpukern/cuda/loader" // of DPDK's shim
+	"github.com/millrace/millrace/internal/testkit/testnet"
+	"github.com/millrace/millrace/node"
+	"github.com/millrace/millrace/pmd/device"
+	"github.com/millrace/millrace/pmd/dpdk"
+	"github.com/millrace/millrace/stack"
+)
+
+// dpdkSite is a machine with the interfaces a and b, and a client and a server at their other ends.
+type dpdkSite struct {
+	net                    *testnet.Net
+	client, middle, server *testnet.Namespace
+}
+
+func newDPDKSite(t *testing.T) *dpdkSite {
+	t.Helper()
+	if os.Getenv("MILLRACE_DPDK_TEST") == "" {
+		t.Skip("DPDK is not installed by `make deps`: `make dpdk-test` runs this")
+	}
+	if _, err := dpdk.Version(); err != nil {
+		t.Fatal(err)
+	}
+	n := testnet.For(t, "mr-node-dpdk")
+	s := &dpdkSite{n, n.Namespace("client"), n.Namespace("middle"), n.Namespace("server")}
+	must(t, n.Link(s.server, "eth0", s.middle, "b"))
+	must(t, s.server.Up("eth0", "198.18.0.2/24"))
+	must(t, s.middle.Up("b"))
+	s.connect(t)
+	return s
+}
+
+// connect makes the wire between the client and the interface a.
+func (s *dpdkSite) connect(t *testing.T) {
+	t.Helper()
+	must(t, s.net.Link(s.client, "eth0", s.middle, "a"))
+	must(t, s.client.Up("eth0", "198.18.0.1/24"))
+	must(t, s.middle.Up("a"))
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// reach pings the server until it answers.
+func (s *dpdkSite) reach(t *testing.T) {
+	t.Helper()
+	var out string
+	for end := time.Now().Add(30 * time.Second); ; {
+		var err error
+		if out, err = s.client.Run("ping", "-c", "3", "-i", "0.05", "-W", "2", "198.18.0.2"); err == nil {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the server does not answer: %v\n%s", err, out)
+		}
+	}
+}
+
+// bridge starts a node that forwards between a and b by DPDK's drivers.
+func (s *dpdkSite) bridge(t *testing.T, driver string) *node.Node {
+	t.Helper()
+	var n *node.Node
+	must(t, s.middle.Do(func() (err error) {
+		n, err = node.Open(node.Config{
+			Devices: []node.Device{{Name: "dpdk:" + driver + "0,iface=a", All: true}, {Name: "dpdk:" + driver + "1,iface=b", All: true}},
+			Loops:   node.QueuesAuto, Engine: "cpu", Ops: gpukern.OpParse,
+		})
+		return err
+	}))
+	must(t, n.Add(node.Service{Name: "bridge", Handlers: []stack.Handler{stack.Bridge{}}}))
+	ctx, cancel := context.WithCancel(context.Background())
+	must(t, n.Start())
+	done := make(chan error, 1)
+	go func() { done <- n.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return n
+}
+
+// TestDPDKForwards forwards between interfaces by DPDK's drivers: pings, and a TCP stream of iperf3.
+func TestDPDKForwards(t *testing.T) {
+	for _, driver := range []string{"net_af_xdp", "net_af_packet"} {
+		t.Run(driver, func(t *testing.T) {
+			s := newDPDKSite(t)
+			for _, end := range []*testnet.Namespace{s.client, s.server} {
+				must(t, end.NoOffload("eth0")) // DPDK's AF_PACKET driver cuts what the kernel has not segmented
+			}
+			n := s.bridge(t, driver)
+			if i := n.Info(0); i.Driver != string(device.DPDK) || !strings.Contains(i.Negotiated, driver) {
+				t.Errorf("%+v", i)
+			}
+			if l := n.Links(); l[0].State != node.LinkUp || l[0].MTU != 1500 {
+				t.Errorf("%+v", l)
+			}
+			s.reach(t)
+			testnet.Program(t, "iperf3")
+			server := exec.Command("iperf3", "-s", "-1")
+			must(t, s.server.Start(server))
+			t.Cleanup(func() { _ = server.Process.Kill(); _ = server.Wait() })
+			var out string
+			for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+				var err error
+				if out, err = s.client.Run("iperf3", "-c", "198.18.0.2", "-n", "20M"); err == nil {
+					break
+				}
+				if time.Now().After(end) {
+					t.Fatalf("iperf3: %v\n%s", err, out)
+				}
+			}
+			if st := n.Info(0).Stats; st.RxBytes < 10<<20 {
+				t.Errorf("%d bytes received:\n%s", st.RxBytes, out)
+			}
+		})
+	}
+}
+
+// TestDPDKDeviceIsRemovedUnderTraffic deletes an interface while packets pass, and makes it anew: the node lives, and
+// forwards again.
+func TestDPDKDeviceIsRemovedUnderTraffic(t *testing.T) {
+	s := newDPDKSite(t)
+	n := s.bridge(t, "net_af_xdp")
+	s.reach(t)
+	flood := exec.Command("ping", "-q", "-i", "0.002", "-W", "1", "198.18.0.2")
+	must(t, s.client.Start(flood))
+	t.Cleanup(func() { _ = flood.Process.Kill(); _ = flood.Wait() })
+	time.Sleep(200 * time.Millisecond)
+	_, err := s.middle.Run("ip", "link", "del", "dev", "a")
+	must(t, err)
+	wait := func(what string, done func(node.LinkState) bool) {
+		t.Helper()
+		for end := time.Now().Add(30 * time.Second); !done(n.Links()[0].State); time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%s: the link is %v", what, n.Links()[0].State)
+			}
+		}
+	}
+	wait("removed", func(l node.LinkState) bool { return l == node.LinkGone || l == node.LinkFailed })
+	if n.Links()[1].State != node.LinkUp {
+		t.Error("the other device is not up")
+	}
+	s.connect(t)
+	wait("made anew", func(l node.LinkState) bool { return l == node.LinkUp })
+	s.reach(t)
+}
