@@ -3,6 +3,7 @@ package accesslog
 import (
 	"crypto/tls"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,7 +24,12 @@ const headerPrefix = "header." // of names of fields of the request's header
 // table lists the fields. The order is that of lines of JSON whose fields are not chosen, which have the first of them.
 var table = []field{
 	{name: "time", moment: (*moments).appendTime},
-	{name: "client", exact: func(b []byte, r *Record) []byte { return r.Client.AppendTo(b) }},
+	{name: "client", exact: func(b []byte, r *Record) []byte {
+		if r.Forwarded.IsValid() {
+			return r.Forwarded.AppendTo(b) // its port is not known
+		}
+		return r.Client.AppendTo(b)
+	}},
 	{name: "listener", text: func(r *Record) string { return r.Listener }},
 	{name: "protocol", text: func(r *Record) string { return r.Protocol }},
 	{name: "method", text: func(r *Record) string { return r.Method }},
@@ -45,12 +51,16 @@ var table = []field{
 	{name: "seconds", number: func(b []byte, r *Record) []byte { return appendSeconds(b, r.Began) }},
 	{name: "time_clf", moment: (*moments).appendCLF},
 	{name: "client_address", exact: func(b []byte, r *Record) []byte {
-		if !r.Client.IsValid() {
+		return appendAddr(b, r.Address())
+	}},
+	{name: "client_port", number: func(b []byte, r *Record) []byte {
+		if r.Forwarded.IsValid() {
 			return b
 		}
-		return r.Client.Addr().Unmap().WithZone("").AppendTo(b)
+		return strconv.AppendUint(b, uint64(r.Client.Port()), 10)
 	}},
-	{name: "client_port", number: func(b []byte, r *Record) []byte { return strconv.AppendUint(b, uint64(r.Client.Port()), 10) }},
+	{name: "peer_address", exact: func(b []byte, r *Record) []byte { return appendAddr(b, r.Client.Addr().Unmap().WithZone("")) }},
+	{name: "peer_port", number: func(b []byte, r *Record) []byte { return strconv.AppendUint(b, uint64(r.Client.Port()), 10) }},
 	{name: "trace_id", text: func(r *Record) string { return r.TraceID }},
 	{name: "user_agent", text: func(r *Record) string { return r.field("user-agent") }},
 	{name: "referer", text: func(r *Record) string { return r.field("referer") }},
@@ -75,6 +85,14 @@ var table = []field{
 
 // usual counts the fields at the beginning of table that lines of JSON have by default.
 var usual = slices.IndexFunc(table, func(f field) bool { return f.name == "seconds" }) + 1
+
+// appendAddr appends an address, and nothing for none.
+func appendAddr(b []byte, a netip.Addr) []byte {
+	if !a.IsValid() {
+		return b
+	}
+	return a.AppendTo(b)
+}
 
 func tlsVersion(r *Record) string {
 	if r.TLSVersion == 0 {

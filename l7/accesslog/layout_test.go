@@ -21,10 +21,22 @@ var full = Record{
 
 func TestChosenFieldsAreMembersInTheirOrder(t *testing.T) {
 	got := string(new(Lines).append(nil, time.Unix(0, 0), inJSON(t, append(Fields()[usual:], "header.x-tenant", "header.x-none", "error", "status")...), &full, 1))
-	want := `{"time_clf":"01/Jan/1970:00:00:00 +0000","client_address":"192.0.2.1","client_port":7,"user_agent":"curl\" \ufffd\u000a/8","server_name":"s.example","ja4":"t13d",` +
+	want := `{"time_clf":"01/Jan/1970:00:00:00 +0000","client_address":"192.0.2.1","client_port":7,"peer_address":"192.0.2.1","peer_port":7,"user_agent":"curl\" \ufffd\u000a/8","server_name":"s.example","ja4":"t13d",` +
 		`"tls_version":"TLS 1.3","tls_cipher":"TLS_AES_128_GCM_SHA256","wait_seconds":0.001000,"backend_seconds":0.002000,"response_seconds":0.003000,"header.x-tenant":"seven","status":200}` + "\n"
 	if got != want || !json.Valid([]byte(got)) {
 		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// The client of a line is the one that a trusted peer names. Nothing is known of its port.
+func TestTheClientOfALineIsTheOneThatATrustedPeerNames(t *testing.T) {
+	r := Record{Client: full.Client, Forwarded: netip.MustParseAddr("203.0.113.9")}
+	got := string(new(Lines).append(nil, time.Unix(0, 0), inJSON(t, "client", "client_address", "client_port", "peer_address", "peer_port"), &r, 1))
+	if want := `{"client":"203.0.113.9","client_address":"203.0.113.9","peer_address":"192.0.2.1","peer_port":7}` + "\n"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if got := textLine(t, "${client_address} ${client_port} ${peer_address}", &Record{}); got != "- 0 -\n" {
+		t.Errorf("without a client: %q", got)
 	}
 }
 

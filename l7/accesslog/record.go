@@ -10,8 +10,9 @@ import (
 // Record is a request that has ended, a connection that was passed through, or input that was refused, for an access
 // log. Its strings and fields are valid during the call that it is given to.
 type Record struct {
-	Began      time.Duration // how long ago the header of the request had arrived: the time of a slow client before it is not the server's
-	Client     netip.AddrPort
+	Began      time.Duration  // how long ago the header of the request had arrived: the time of a slow client before it is not the server's
+	Client     netip.AddrPort // the other end of the connection, or the one that its PROXY header names
+	Forwarded  netip.Addr     // the client that a trusted peer names (X-Forwarded-For, Forwarded); not valid where none does
 	Listener   string
 	Route      string // "" where none matched
 	Rule       string
@@ -44,6 +45,14 @@ type Record struct {
 // Failed reports whether the record is of what went wrong: no response, a server's error, or input that was refused.
 func (r *Record) Failed() bool {
 	return r.Status >= 500 || r.Error != "" || r.Reason != "" || r.Status == 0 && r.Method != ""
+}
+
+// Address returns the client's address: the one that a trusted peer names, or else that of the connection.
+func (r *Record) Address() netip.Addr {
+	if r.Forwarded.IsValid() {
+		return r.Forwarded
+	}
+	return r.Client.Addr().Unmap().WithZone("")
 }
 
 // field returns the value of a field of the request's header, the first of several.

@@ -54,6 +54,10 @@ func TestRulesGoByTheClientBehindATrustedProxy(t *testing.T) {
 		must(t, err)
 		r.each(func(l *Listener) { l.Table = table })
 	})
+	records := make(chan [2]string, 4)
+	r.do(func() {
+		r.worker.OnRecord(func(rec *Record) { records <- [2]string{rec.Address().String(), rec.Client.Addr().String()} })
+	})
 	status := func() int {
 		req, err := http.NewRequest("GET", "http://"+r.addr+"/", nil)
 		must(t, err)
@@ -71,5 +75,10 @@ func TestRulesGoByTheClientBehindATrustedProxy(t *testing.T) {
 	})
 	if got := status(); got != 200 {
 		t.Errorf("status %d by the word of a trusted proxy", got)
+	}
+	for _, want := range [][2]string{{"127.0.0.1", "127.0.0.1"}, {"203.0.113.9", "127.0.0.1"}} {
+		if got := <-records; got != want {
+			t.Errorf("a line has %v, want %v", got, want)
+		}
 	}
 }

@@ -190,6 +190,11 @@ func (x *exchange) describe(took time.Duration) *Record {
 		BytesIn: x.up.bytes, BytesOut: x.down.bytes, Fields: x.request.Fields,
 		ServerName: info.sni, JA4: info.ja4, TLSVersion: info.version, CipherSuite: info.cipher,
 	}
+	if f := &info.listener.Forwarding; len(f.Trusted) > 0 {
+		if client := f.Client(x.request.Fields, info.addr.Addr()); client != info.addr.Addr().Unmap() {
+			r.Forwarded = client
+		}
+	}
 	if x.attempts > 0 {
 		r.Waited, r.Answered = x.started.Sub(x.began), x.latency
 	}

@@ -114,8 +114,8 @@ func (s *shard) keyOf(kind By, r *accesslog.Record) []byte {
 		path, _, _ := strings.Cut(r.Path, "?")
 		b = append(append(b, r.Host...), path...)
 	case Clients:
-		if r.Client.IsValid() {
-			b = r.Client.Addr().Unmap().AppendTo(b)
+		if a := r.Address(); a.IsValid() {
+			b = a.AppendTo(b)
 		}
 	case Backends:
 		if r.Backend == "" {

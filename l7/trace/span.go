@@ -1,7 +1,6 @@
 package trace
 
 import (
-	"net/netip"
 	"strings"
 	"time"
 
@@ -74,8 +73,8 @@ func (s *Span) fill(r *accesslog.Record) {
 	s.add("millrace.rule", r.Rule)
 	s.add("millrace.cache", r.Cache)
 	s.add("error.type", r.Error)
-	if r.Client != (netip.AddrPort{}) {
-		s.add("client.address", r.Client.Addr().Unmap().String())
+	if a := r.Address(); a.IsValid() {
+		s.add("client.address", a.String())
 	}
 	s.Numbers = append(s.Numbers, Number{"http.response.status_code", int64(r.Status)}, Number{"http.response.body.size", int64(r.BytesOut)})
 }
