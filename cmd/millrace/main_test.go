@@ -26,6 +26,9 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 const asProgram = "MILLRACE_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
+	if name := os.Getenv(asStandIn); name != "" {
+		os.Exit(standIn(name, os.Args[1:]))
+	}
 	if os.Getenv(asProgram) != "" {
 		main()
 		return
