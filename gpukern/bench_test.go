@@ -14,7 +14,6 @@ import (
 	"github.com/millrace/millrace/gpukern/acl"
 	"github.com/millrace/millrace/gpukern/flow"
 	"github.com/millrace/millrace/gpukern/lpm"
-	"github.com/millrace/millrace/gpukern/sketch"
 	"github.com/millrace/millrace/internal/kernref"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/ring"
@@ -74,7 +73,7 @@ func BenchmarkPass(b *testing.B) {
 	t := compile(b, l)
 	for _, size := range []int{64, 1408} {
 		batch := kernref.FlowBatch(packet.BatchSize, size, kernref.TraceFor(g, rules))
-		for _, ops := range []Ops{OpParse, OpTunnel, OpChecksum, OpFill, OpHash, OpACL, OpLPM, OpsHeader} {
+		for _, ops := range []Ops{OpParse, OpChecksum, OpHash, OpACL, OpLPM, OpsHeader} {
 			b.Run(fmt.Sprintf("%dB/%v", size, ops), func(b *testing.B) { benchEngine(b, ops, t, batch) })
 		}
 	}
@@ -249,10 +248,10 @@ func BenchmarkMemo(b *testing.B) {
 				return all[g.IntN(flows)]()
 			}))
 		}
-		for name, ops := range map[string]Ops{"tables": OpACL | OpLPM, "flow": OpFlow, "flow+tables": OpFlow | OpACL | OpLPM, "all": OpsHeader | OpFlow | OpSketch, "header": OpsHeader} {
+		for name, ops := range map[string]Ops{"tables": OpACL | OpLPM, "flow": OpFlow, "flow+tables": OpFlow | OpACL | OpLPM, "all": OpsHeader | OpFlow, "header": OpsHeader} {
 			b.Run(fmt.Sprintf("flows=%d/%s", flows, name), func(b *testing.B) {
 				c := NewCPU(Config{
-					Ops: ops, Tables: t, Flows: newFlows(b, flow.Config{Flows: flows + flows/4}), Sketch: newSketch(b, sketch.Config{}),
+					Ops: ops, Tables: t, Flows: newFlows(b, flow.Config{Flows: flows + flows/4}),
 				})
 				done := make([]*packet.Batch, 1)
 				measure(b, len(batches), func(i int) {

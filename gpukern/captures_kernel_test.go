@@ -56,16 +56,13 @@ func TestCapturesGoThroughTheHeadersKernel(t *testing.T) {
 	l := kernref.Lists{Rules: append(g.Rules(20), acl.Rule{DstPorts: acl.PortRange(443, 443)}, acl.Rule{Proto: wire.ProtoTCP}), Routes: g.Routes(20)}
 	tables := compile(t, l)
 	k := newHeadersKernel(t, "gk_headers", tables, &l.HashKey)
-	tunnels, chains := 0, 0
+	chains := 0
 	for at, path := range testpcaps.Files(t) {
 		all := frames(t, path)
 		for _, shift := range []uint8{11, 16} {
 			b := laid(all[:min(len(all), 96)], shift, at)
-			for _, ops := range []Ops{tunnelOps, OpsHeader, OpTunnel | OpFill, OpFill} {
+			for _, ops := range []Ops{OpsHeader, l2Ops} {
 				b := copied(b)
-				if ops&OpFill != 0 {
-					g.Unsum(b)
-				}
 				onCPU := copied(b)
 				k.same(t, b, ops, l)
 				NewCPU(Config{Ops: ops, Tables: tables}).Submit(onCPU)
@@ -73,9 +70,6 @@ func TestCapturesGoThroughTheHeadersKernel(t *testing.T) {
 					t.Fatalf("%s, %v: kernel -, CPU form +:\n%s", path, ops, cmp.Diff(b.D, onCPU.D))
 				}
 				for i := range b.D {
-					if b.D[i].Flags.Has(packet.FlagTunnel) {
-						tunnels++
-					}
 					if b.D[i].Flags.Has(packet.FlagMore | packet.FlagL4ChecksumOK) {
 						chains++
 					}
@@ -83,7 +77,7 @@ func TestCapturesGoThroughTheHeadersKernel(t *testing.T) {
 			}
 		}
 	}
-	if tunnels < 12 || chains < 500 {
-		t.Errorf("only %d tunnels and %d packets of several pieces in the captures", tunnels, chains)
+	if chains < 250 {
+		t.Errorf("only %d packets of several pieces in the captures", chains)
 	}
 }

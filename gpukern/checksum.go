@@ -20,10 +20,7 @@ func checksum(w *tuple.Chunk, b *packet.Batch) {
 		d, t := &b.D[w.At[k]], &w.Tuple[k]
 		p := b.Arena.Bytes(d)
 		f := d.Flags
-		switch {
-		case f&packet.FlagTunnel != 0:
-			f |= verifyHeaders(d, t, p)
-		case f&packet.FlagIPv4 != 0 && right(headerSum(p[d.L3:])):
+		if f&packet.FlagIPv4 != 0 && right(headerSum(p[d.L3:])) {
 			f |= packet.FlagIPChecksumOK
 		}
 		switch {
@@ -37,17 +34,6 @@ func checksum(w *tuple.Chunk, b *packet.Batch) {
 		}
 		d.Flags = f
 	}
-}
-
-// verifyHeaders checks the IPv4 headers of a tunnel, the outer and the inner one.
-func verifyHeaders(d *packet.Desc, t *tuple.Tuple, p []byte) packet.Flags {
-	inner := d.Flags&packet.FlagIPv4 != 0
-	if t.Outer == 0 && !inner ||
-		t.Outer != 0 && !right(headerSum(p[t.Outer:])) ||
-		inner && !right(headerSum(p[d.L3:])) {
-		return 0
-	}
-	return packet.FlagIPChecksumOK
 }
 
 // headerSum returns the sum of the IPv4 header at the start of h.

@@ -5,7 +5,6 @@ import (
 	"sync/atomic"
 
 	"github.com/millrace/millrace/gpukern/flow"
-	"github.com/millrace/millrace/gpukern/sketch"
 	"github.com/millrace/millrace/gpukern/tuple"
 	"github.com/millrace/millrace/packet"
 )
@@ -26,8 +25,7 @@ type Config struct {
 	// more than MaxMatchLimit is that.
 	MatchLimit int
 
-	Flows  *flow.Table    // of OpFlow, the caller's; nil leaves Desc.Flow alone
-	Sketch *sketch.Sketch // of OpSketch, the caller's; nil counts nothing
+	Flows *flow.Table // of OpFlow, the caller's; nil leaves Desc.Flow alone
 }
 
 // CPU is the engine that works on the calling core: Submit does the pass, Poll hands the batches
@@ -41,8 +39,6 @@ type CPU struct {
 	find   inspector
 	flows  *flow.Table
 	flow   *flow.Stage
-	counts *sketch.Sketch
-	sketch *sketch.Stage
 
 	packets, batches atomic.Uint64 // done, for Info
 
@@ -77,9 +73,6 @@ func NewCPU(cfg Config) *CPU {
 		if cfg.Flows != nil {
 			c.flows, c.flow = cfg.Flows, new(flow.Stage)
 		}
-	}
-	if c.ops&OpSketch != 0 && cfg.Sketch != nil {
-		c.counts, c.sketch = cfg.Sketch, new(sketch.Stage)
 	}
 	c.tables.Store(&tableSet{cfg.Tables, NextGeneration()})
 	return c

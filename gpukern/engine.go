@@ -1,7 +1,7 @@
 // Package gpukern is the batch engine: one pass over every packet of a batch parses headers, verifies checksums,
 // looks up rules, routes and flows, and writes the results into the descriptors. The interface Engine has a
 // CPU implementation here and a CUDA implementation in gpukern/cuda, with identical results. The tables are
-// packages below: acl, lpm, flow, sketch, literal.
+// packages below: acl, lpm, flow, literal.
 //
 // A batch comes from a driver through a loop, goes in by Submit, comes back by Poll, and goes on to
 // the filter and the gateway or transports. The engine never sets a verdict.
@@ -27,18 +27,15 @@ const (
 	OpHash                     // Hash
 	OpACL                      // Rule
 	OpLPM                      // NextHop, of the destination address
-	OpTunnel                   // all of the above of the inner packet of VXLAN, GRE and IP in IP
 	OpFlow                     // Flow: slot << 1 | direction in the engine's flow table
-	OpSketch                   // count the packet in the engine's sketches
 	OpLiterals                 // Batch.Matches, the literals found in payloads
-	OpFill                     // write checksums into packets that are to be sent
 	OpL2Encap                  // look behind MPLS label stacks and PPPoE session headers as behind VLAN tags
 
 	// OpsHeader are the default operations of an engine.
 	OpsHeader = OpParse | OpChecksum | OpHash | OpACL | OpLPM
 )
 
-var opNames = []string{"parse", "checksum", "hash", "acl", "lpm", "tunnel", "flow", "sketch", "literals", "fill", "l2encap"}
+var opNames = []string{"parse", "checksum", "hash", "acl", "lpm", "flow", "literals", "l2encap"}
 
 // String returns the names of the set bits, joined by "+".
 func (o Ops) String() string {

@@ -64,22 +64,6 @@ func FuzzEngine(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) { agree(t, fuzzBatch(data), c, l) })
 }
 
-// FuzzTunnels is FuzzEngine for what looks into tunnels and what fills.
-func FuzzTunnels(f *testing.F) {
-	g := kernref.NewGenerator(8)
-	for range 60 {
-		f.Add(fuzzInput(g.Split(g.Tunnel()), kernref.One(g.DamageTunnel(g.Tunnel()))))
-	}
-	l := fuzzTables()
-	find := NewCPU(Config{Ops: tunnelOps, Tables: compile(f, l)})
-	fill := NewCPU(Config{Ops: OpTunnel | OpFill, Tables: compile(f, l)})
-	f.Fuzz(func(t *testing.T, data []byte) {
-		b := fuzzBatch(data)
-		agree(t, b, find, l)
-		agree(t, b, fill, l)
-	})
-}
-
 // TestNothingBeyondAPacketIsRead puts packets at the very end of memory: a read behind them is a
 // fault, one in front of them that mattered would change what is found.
 func TestNothingBeyondAPacketIsRead(t *testing.T) {
@@ -87,7 +71,7 @@ func TestNothingBeyondAPacketIsRead(t *testing.T) {
 	mem := guardpages.New(t, size)
 	g := kernref.NewGenerator(11)
 	l := fuzzTables()
-	c := NewCPU(Config{Ops: tunnelOps, Tables: compile(t, l)})
+	c := NewCPU(Config{Ops: OpsHeader | OpL2Encap, Tables: compile(t, l)})
 	done := make([]*packet.Batch, 1)
 	b := packet.NewBatch(&packet.Arena{Mem: mem, Shift: 12}, 1)
 	try := func(p []byte) packet.Desc {
@@ -104,7 +88,7 @@ func TestNothingBeyondAPacketIsRead(t *testing.T) {
 	for i := range 300 {
 		p := g.Packet()
 		if i%2 == 0 {
-			p = g.Tunnel()
+			p = g.L2Encap()
 		}
 		for n := range len(p) + 1 {
 			clear(mem[:size])

@@ -22,7 +22,7 @@ func (k *headersKernel) load(tables Tables, generation uint32) {
 // withFlows gives the kernel a flow table.
 func (k *headersKernel) withFlows(t testing.TB) *headersKernel {
 	k.flows = newFlows(t, flow.Config{Flows: 4096, Seed: 1})
-	k.state = State(k.flows, nil)
+	k.state = State(k.flows)
 	k.structOfState = hostkern.Place(k.state)
 	return k
 }

@@ -17,7 +17,6 @@ import (
 	. "github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/gpukern/flow"
 	"github.com/millrace/millrace/gpukern/image"
-	"github.com/millrace/millrace/gpukern/sketch"
 	"github.com/millrace/millrace/internal/kernref"
 	"github.com/millrace/millrace/internal/testkit/guardpages"
 	"github.com/millrace/millrace/internal/testkit/hostkern"
@@ -136,25 +135,6 @@ func TestTheHeadersKernelAgreesWithTheReference(t *testing.T) {
 	}
 }
 
-// allOps are the sets of operations that tunnels go through.
-var allOps = []Ops{tunnelOps, OpsHeader, OpTunnel | OpFill | OpHash, OpFill, OpTunnel}
-
-func TestTheHeadersKernelFindsInTunnelsWhatTheReferenceFinds(t *testing.T) {
-	for seed := range uint64(10) {
-		g := kernref.NewGenerator(seed + 2000)
-		l := kernref.Lists{Rules: g.Rules(g.IntN(50)), Routes: g.Routes(g.IntN(50))}
-		k := newHeadersKernel(t, "gk_headers", compile(t, l), &l.HashKey)
-		for _, ops := range allOps {
-			for _, b := range []*packet.Batch{g.Tunnels(150), g.Batch(60)} {
-				if ops&OpFill != 0 {
-					g.Unsum(b)
-				}
-				k.same(t, b, ops, l)
-			}
-		}
-	}
-}
-
 // TestCutPacketsInTheHeadersKernel cuts packets at every byte, and lays them on every place of a sixteen.
 func TestCutPacketsInTheHeadersKernel(t *testing.T) {
 	g := kernref.NewGenerator(13)
@@ -162,7 +142,7 @@ func TestCutPacketsInTheHeadersKernel(t *testing.T) {
 	for i := range 24 {
 		p := g.Packet()
 		if i%2 == 0 {
-			p = g.Tunnel()
+			p = g.L2Encap()
 		}
 		p = p[:min(len(p), 400)]
 		var packets [][][]byte
@@ -176,7 +156,7 @@ func TestCutPacketsInTheHeadersKernel(t *testing.T) {
 			copy(b.Arena.Mem[d.Off+by:], slices.Clone(b.Bytes(i)))
 			d.Off += by
 		}
-		for _, ops := range allOps[:3] {
+		for _, ops := range l2Sets {
 			again := &packet.Batch{Arena: &packet.Arena{Mem: slices.Clone(b.Arena.Mem), Shift: b.Arena.Shift}, D: slices.Clone(b.D)}
 			k.same(t, again, ops, kernref.Lists{})
 		}
@@ -194,13 +174,13 @@ func TestTheHeadersKernelReadsNothingOutsideOfFrames(t *testing.T) {
 	for i := range 60 {
 		p := g.Packet()
 		if i%2 == 0 {
-			p = g.Tunnel()
+			p = g.L2Encap()
 		}
 		for n := 0; n <= len(p); n += 1 + g.IntN(8) {
 			b.Reset()
 			copy(mem[size-n:], p[:n])
 			b.Append(packet.Desc{Off: uint32(size - n), Len: uint16(n)})
-			k.same(t, b, tunnelOps, kernref.Lists{})
+			k.same(t, b, l2Ops, kernref.Lists{})
 		}
 	}
 	for _, d := range []packet.Desc{
@@ -216,7 +196,7 @@ func TestTheHeadersKernelReadsNothingOutsideOfFrames(t *testing.T) {
 		b.Append(d)
 		d.Flags |= packet.FlagOffload
 		b.Append(d)
-		k.run(t, b, tunnelOps|OpFill)
+		k.run(t, b, l2Ops)
 		d.L4, d.Hash, d.Proto = 0, 0, 0
 		for i, flags := range []packet.Flags{packet.FlagMalformed, packet.FlagMalformed | packet.FlagMore, 0, packet.FlagMalformed | packet.FlagOffload} {
 			want := d
@@ -256,22 +236,20 @@ func TestTheHeadersKernelSeesOffsetsThatWrap(t *testing.T) {
 	}
 }
 
-// TestTheHeadersKernelKeepsFlowsAndSketches does all operations at once, over packets whose flows come back.
-func TestTheHeadersKernelKeepsFlowsAndSketches(t *testing.T) {
+// TestTheHeadersKernelKeepsFlows does all operations at once, over packets whose flows come back.
+func TestTheHeadersKernelKeepsFlows(t *testing.T) {
 	g := kernref.NewGenerator(15)
-	ops := tunnelOps | OpFlow | OpSketch
+	ops := l2Ops | OpFlow
 	l := kernref.Lists{Rules: g.Rules(60), Routes: g.Routes(60), Flows: &kernref.Flows{Idle: 8}}
 	k := newHeadersKernel(t, "gk_headers", compile(t, l), &l.HashKey)
 	k.flows = newFlows(t, flow.Config{Flows: 4096, Seed: 1})
-	cfg := sketch.Config{Width: 256, Precision: 10, Seed: 2}
-	mine, theirs := newSketch(t, cfg), newSketch(t, cfg)
-	k.state = State(k.flows, mine)
+	k.state = State(k.flows)
 	k.structOfState, k.generation = hostkern.Place(k.state), 1
-	c := NewCPU(Config{Ops: ops, Tables: compile(t, l), Flows: newFlows(t, flow.Config{Flows: 4096, Seed: 1}), Sketch: theirs})
+	c := NewCPU(Config{Ops: ops, Tables: compile(t, l), Flows: newFlows(t, flow.Config{Flows: 4096, Seed: 1})})
 	slots, names := map[uint32]uint32{}, map[uint32]uint32{}
 	for round := range 6 {
 		g := kernref.Generator{Rand: rand.New(rand.NewPCG(uint64(round/2), 9))} // each twice
-		b := g.Tunnels(150)
+		b := g.L2Encaps(150)
 		ref := &packet.Batch{Arena: b.Arena, D: slices.Clone(b.D)}
 		cpu := &packet.Batch{Arena: b.Arena, D: slices.Clone(b.D)}
 		k.run(t, b, ops)
@@ -304,7 +282,6 @@ func TestTheHeadersKernelKeepsFlowsAndSketches(t *testing.T) {
 	if len(slots) < 200 {
 		t.Errorf("only %d flows", len(slots))
 	}
-	sameSketch(t, mine, theirs)
 }
 
 // TestTablesLieAsTheKernelsReadThem compares Tables.Image with struct gk_tables.
@@ -338,7 +315,7 @@ func TestTablesLieAsTheKernelsReadThem(t *testing.T) {
 func FuzzHeadersKernel(f *testing.F) {
 	g := kernref.NewGenerator(16)
 	for range 20 {
-		f.Add(fuzzInput(g.Split(g.Tunnel()), g.Split(g.Damage(g.Packet())), kernref.One(g.DamageTunnel(g.Tunnel()))), byte(g.Uint32()))
+		f.Add(fuzzInput(g.Split(g.L2Encap()), g.Split(g.Damage(g.Packet())), kernref.One(g.Damage(g.L2Encap()))), byte(g.Uint32()))
 	}
 	l := fuzzTables()
 	k := newHeadersKernel(f, "gk_headers", compile(f, l), &l.HashKey)
@@ -351,18 +328,7 @@ func FuzzHeadersKernel(f *testing.F) {
 			d.Off += to
 		}
 		again := &packet.Batch{Arena: b.Arena, D: slices.Clone(b.D)}
-		k.same(t, b, tunnelOps, l)
-		k.same(t, again, OpTunnel|OpFill, l)
+		k.same(t, b, l2Ops, l)
+		k.same(t, again, OpsHeader, l)
 	})
-}
-
-// sameSketch fails where two sketches of one seed differ.
-func sameSketch(t *testing.T, got, want *sketch.Sketch) {
-	t.Helper()
-	a, b := got.Image(), want.Image()
-	for i := range a.Parts {
-		if !bytes.Equal(a.Parts[i].Data, b.Parts[i].Data) {
-			t.Fatal("the kernel's sketch differs from that of the CPU")
-		}
-	}
 }

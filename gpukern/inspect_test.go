@@ -39,26 +39,6 @@ func TestLiteralsAgreeWithTheReference(t *testing.T) {
 	}
 }
 
-func TestLiteralsInTunnelsAgreeWithTheReference(t *testing.T) {
-	inside := 0
-	for seed := range uint64(20) {
-		g := kernref.NewGenerator(seed)
-		l := kernref.Lists{Literals: g.Patterns(40)}
-		c := NewCPU(Config{Ops: OpLiterals | OpTunnel, Tables: compile(t, l)})
-		b := g.Tunnels(200)
-		g.Plant(b, l.Literals)
-		agree(t, b, c, l)
-		for _, m := range b.Matches {
-			if b.D[m.D].Flags.Has(packet.FlagTunnel) {
-				inside++
-			}
-		}
-	}
-	if inside < 200 {
-		t.Errorf("%d matches in tunnels: too few to tell anything", inside)
-	}
-}
-
 // TestStreamsFollowTheFlowTable runs flows through the engine's own table, which both sides share.
 func TestStreamsFollowTheFlowTable(t *testing.T) {
 	for seed := range uint64(10) {
@@ -66,10 +46,10 @@ func TestStreamsFollowTheFlowTable(t *testing.T) {
 		l := kernref.Lists{Literals: g.Patterns(40), Flows: &kernref.Flows{Idle: flow.MaxIdle}, Streams: map[string][]byte{}}
 		table := newFlows(t, flow.Config{Flows: 2000, Idle: flow.MaxIdle})
 		c := NewCPU(Config{
-			Ops: OpFlow | OpLiterals | OpTunnel, Tables: compile(t, l), Flows: table, Streams: newStreams(t, int(table.Slots())),
+			Ops: OpFlow | OpLiterals, Tables: compile(t, l), Flows: table, Streams: newStreams(t, int(table.Slots())),
 		})
 		s := newSlots(l.Flows)
-		hosts := g.Tunnels(20)
+		hosts := g.Batch(20)
 		for range 4 {
 			var packets [][][]byte
 			for range 150 {

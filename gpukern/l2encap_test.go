@@ -13,7 +13,7 @@ import (
 const l2Ops = OpsHeader | OpL2Encap
 
 // l2Sets are the sets of operations that packets of these encapsulations go through.
-var l2Sets = []Ops{l2Ops, l2Ops | OpTunnel, OpL2Encap | OpFill, OpsHeader}
+var l2Sets = []Ops{l2Ops, OpL2Encap | OpChecksum, OpsHeader}
 
 func TestTheEngineFindsBehindMPLSAndPPPoEWhatTheReferenceFinds(t *testing.T) {
 	for seed := range uint64(20) {

@@ -11,7 +11,6 @@ import (
 
 	. "github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/gpukern/flow"
-	"github.com/millrace/millrace/gpukern/sketch"
 	"github.com/millrace/millrace/internal/testkit/hostkern"
 )
 
@@ -22,23 +21,20 @@ func TestStateLayout(t *testing.T) {
 		t.Skip("no clang++-19: run `make deps`")
 	}
 	var text strings.Builder
-	text.WriteString("#include \"sketch.cuh\"\n")
+	text.WriteString("#include \"flow.cuh\"\n")
 	assert := func(what string, n uintptr) { fmt.Fprintf(&text, "static_assert(%s == %d, \"\");\n", what, n) }
 	var at []int
-	m := State(newFlows(t, flow.Config{Flows: 1}), newSketch(t, sketch.Config{}))
+	m := State(newFlows(t, flow.Config{Flows: 1}))
 	for _, p := range m.Parts {
 		at = append(at, p.At)
 	}
-	for i, field := range []string{"flows.tags", "flows.entries", "flows.counts", "sketches.cells", "sketches.registers"} {
+	for i, field := range []string{"flows.tags", "flows.entries", "flows.counts"} {
 		assert("offsetof(struct gk_state, "+field+")", uintptr(at[i]))
 	}
 	assert("sizeof(struct gk_state)", uintptr(len(m.Struct)))
 	assert("offsetof(struct gk_flows, lines)", 24)
 	assert("offsetof(struct gk_flows, idle)", 28)
 	assert("offsetof(struct gk_flows, key)", 32)
-	assert("offsetof(struct gk_sketches, key)", 16)
-	assert("offsetof(struct gk_sketches, width)", 40)
-	assert("offsetof(struct gk_sketches, precision)", 44)
 	assert("sizeof(struct gk_pass)", unsafe.Sizeof(hostkern.Pass{}))
 	assert("offsetof(struct gk_pass, state)", unsafe.Offsetof(hostkern.Pass{}.State))
 	assert("offsetof(struct gk_pass, epoch)", unsafe.Offsetof(hostkern.Pass{}.Epoch))

@@ -46,34 +46,6 @@ import (
 //   - They are for packets that are looked at, not sent on: what forwards a packet expects L3 behind Ethernet
 //     and tags.
 //
-// Tunnels, with OpTunnel:
-//
-//   - A packet that is neither malformed nor a fragment is a tunnel where it is UDP to port 4789 with
-//     VXLAN's I flag (RFC 7348 5), GRE of version 0 without the bits of RFC 1701, whose payload is IPv4,
-//     IPv6 or an Ethernet frame (RFC 2784 2, RFC 2890 2), or protocol 4 or 41 (RFC 2003, RFC 2473).
-//     The packet inside must begin at byte 233 at the latest, so that L3 can tell where. Any other
-//     packet is found what it is found without OpTunnel, but for what the next sentence says.
-//   - A VXLAN or GRE header that does not fit the length that the outer packet gives it makes the packet
-//     malformed, one that goes on beyond the captured bytes truncated.
-//   - A tunnel has FlagTunnel, and all other findings are those of the packet inside, one level deep,
-//     also where that is not IP, malformed or truncated; offsets count from the frame's first byte. Of
-//     the outer packet nothing stays but FlagTruncated.
-//   - An inner header or length that does not fit what the outer one gives (the UDP length, the IP
-//     length) is malformed.
-//   - FlagIPChecksumOK says that there is an IPv4 header, outer or inner, and that all of them are right.
-//     FlagL4ChecksumOK is about the inner packet. Checksums of outer UDP and of GRE are not looked at.
-//
-// Filling, with OpFill, writes into packets instead of verifying (OpChecksum is ignored then):
-//
-//   - The header checksum is written into every IPv4 header of a packet that is neither malformed nor
-//     truncated, and FlagIPChecksumOK is set if there is one.
-//   - The checksum of TCP, UDP, ICMP and ICMPv6 is written where it would be verified, also where a UDP
-//     packet had none, and FlagL4ChecksumOK is set. A UDP checksum of 0 is written as 0xffff (RFC 768).
-//     Fragments, truncated packets and those with FlagOffload keep theirs; FlagOffload still sets the
-//     flag.
-//   - In tunnels it is the inner transport's checksum that is written. Outer UDP and GRE keep theirs, which
-//     are to be 0 (RFC 7348 4.1) or absent.
-//
 // A descriptor that continues a packet keeps Off, Len, Port, Stamp, Flow, Verdict, FlagMore and FlagOffload, and
 // has zeros elsewhere.
 
@@ -89,9 +61,7 @@ type parser struct {
 	p       []byte // captured bytes
 	total   int    // bytes in all descriptors
 	t       *tuple.Tuple
-	limit   int  // where an inner packet ends at the latest; boundless for others
-	tunnels bool // to be looked into
-	l2encap bool // headers of MPLS and PPPoE are to be skipped; no longer set in an inner packet
+	l2encap bool // headers of MPLS and PPPoE are to be skipped
 }
 
 // boundless is beyond the end of every packet.
@@ -118,19 +88,19 @@ func (s parser) malformed() {
 	s.t.Known = tuple.None
 }
 
-// link reads Ethernet and its tags at off, and what they carry.
-func (s parser) link(off int) {
+// link reads Ethernet and its tags, and what they carry.
+func (s parser) link() {
 	p := s.p
-	if s.lacks(off, 14, s.limit) {
+	if s.lacks(0, 14, boundless) {
 		return
 	}
-	l3, ether := off+14, binary.BigEndian.Uint16(p[off+12:])
+	l3, ether := 14, binary.BigEndian.Uint16(p[12:])
 	for ether == wire.EtherTypeVLAN || ether == wire.EtherTypeQinQ {
-		if l3 == off+22 {
+		if l3 == 22 {
 			break
 		}
 		s.d.Flags |= packet.FlagVLAN
-		if s.lacks(l3, 4, s.limit) {
+		if s.lacks(l3, 4, boundless) {
 			return
 		}
 		ether = binary.BigEndian.Uint16(p[l3+2:])
@@ -158,7 +128,7 @@ const (
 func (s parser) skipL2Encap(l3 int, ether uint16) (int, uint16, bool) {
 	switch ether {
 	case wire.EtherTypePPPoE:
-		if s.lacks(l3, pppoeLen, s.limit) {
+		if s.lacks(l3, pppoeLen, boundless) {
 			return 0, 0, false
 		}
 		if h := s.p[l3 : l3+pppoeLen]; h[0] == 0x11 && h[1] == 0 {
@@ -172,7 +142,7 @@ func (s parser) skipL2Encap(l3 int, ether uint16) (int, uint16, bool) {
 	case wire.EtherTypeMPLS, wire.EtherTypeMPLSUpstream:
 		at := l3
 		for range maxLabels {
-			if s.lacks(at, 5, s.limit) { // with the first byte behind the entry
+			if s.lacks(at, 5, boundless) { // with the first byte behind the entry
 				return 0, 0, false
 			}
 			at += 4
@@ -205,14 +175,14 @@ func (s parser) network(l3 int, ether uint16) {
 // ipv4 reads an IPv4 header (RFC 791 3.1) at l3.
 func (s parser) ipv4(l3 int) {
 	d, t := s.d, s.t
-	if l3+20 > min(len(s.p), s.limit) {
+	if l3+20 > len(s.p) {
 		s.cut4(l3)
 		return
 	}
 	h := s.p[l3 : l3+20]
 	header := int(h[0]&15) * 4
 	size := int(binary.BigEndian.Uint16(h[2:]))
-	if h[0]>>4 != 4 || header < 20 || size < header || l3+size > s.limit {
+	if h[0]>>4 != 4 || header < 20 || size < header {
 		s.malformed()
 		return
 	}
@@ -244,7 +214,7 @@ func (s parser) ipv4(l3 int) {
 // cut4 checks an IPv4 header of which less than 20 bytes are there: what is there may already
 // contradict itself.
 func (s parser) cut4(l3 int) {
-	if h := s.p[min(l3, len(s.p)):]; l3+20 > s.limit || len(h) > 0 && (h[0]>>4 != 4 || h[0]&15 < 5) {
+	if h := s.p[min(l3, len(s.p)):]; len(h) > 0 && (h[0]>>4 != 4 || h[0]&15 < 5) {
 		s.malformed()
 		return
 	}
@@ -267,15 +237,11 @@ func (s parser) ipv6(l3 int) {
 		s.malformed()
 		return
 	}
-	if s.lacks(l3, 40, s.limit) {
+	if s.lacks(l3, 40, boundless) {
 		return
 	}
 	h := s.p[l3 : l3+40]
 	end := l3 + 40 + int(binary.BigEndian.Uint16(h[4:]))
-	if end > s.limit {
-		s.malformed()
-		return
-	}
 	d.Flags |= packet.FlagIPv6
 	t.SrcHi, t.SrcLo = binary.BigEndian.Uint64(h[8:]), binary.BigEndian.Uint64(h[16:])
 	t.DstHi, t.DstLo = binary.BigEndian.Uint64(h[24:]), binary.BigEndian.Uint64(h[32:])
@@ -364,9 +330,6 @@ func (s parser) transport(off, end, header int) {
 		if off < min(end, len(s.p)) {
 			d.L4 = uint16(off)
 		}
-		if s.tunnels && d.Flags&packet.FlagFragment == 0 {
-			s.tunnel(off, end)
-		}
 		return
 	}
 	if s.lacks(off, header, end) {
@@ -396,7 +359,4 @@ func (s parser) transport(off, end, header int) {
 	d.L4, d.Payload = uint16(off), uint16(off+header)
 	s.t.Ports = binary.BigEndian.Uint32(h)
 	s.t.Known = tuple.Ports
-	if s.tunnels && toVXLAN(s.t, d.Proto) && d.Flags&packet.FlagFragment == 0 {
-		s.vxlan(off+wire.UDPLen, off+int(binary.BigEndian.Uint16(h[4:])))
-	}
 }

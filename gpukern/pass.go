@@ -18,17 +18,11 @@ type lookup struct {
 func (c *CPU) pass(b *packet.Batch, t *tableSet) {
 	for i := 0; i < len(b.D); {
 		i = parse(c.work, b, i, c.ops)
-		switch {
-		case c.ops&OpFill != 0:
-			fill(c.work, b)
-		case c.ops&OpChecksum != 0:
+		if c.ops&OpChecksum != 0 {
 			checksum(c.work, b)
 		}
 		if c.ops&OpHash != 0 {
 			hash(c.work, b, &c.key)
-		}
-		if c.sketch != nil {
-			c.sketch.Count(c.work, b, c.counts)
 		}
 		if c.flow == nil {
 			c.lookups(c.work, b, t)
@@ -59,7 +53,7 @@ func (c *CPU) lookups(w *tuple.Chunk, b *packet.Batch, t *tableSet) {
 // parse is the first stage: it reads the headers of packets from descriptor i on, fills the chunk
 // with their tuples, and returns the first descriptor that it left.
 func parse(w *tuple.Chunk, b *packet.Batch, i int, ops Ops) int {
-	tunnels, l2encap := ops&OpTunnel != 0, ops&OpL2Encap != 0
+	l2encap := ops&OpL2Encap != 0
 	w.N = 0
 	w.Heads = loadHeads(b.Arena.Mem, b.D[i:min(i+tuple.ChunkSize, len(b.D))])
 	for i < len(b.D) && w.N < tuple.ChunkSize {
@@ -71,10 +65,7 @@ func parse(w *tuple.Chunk, b *packet.Batch, i int, ops Ops) int {
 		resetDesc(d)
 		i++
 		if !more && parseFast(t, d, p) {
-			if !tunnels || !toVXLAN(t, t.Proto) {
-				continue
-			}
-			resetDesc(d)
+			continue
 		}
 		total := len(p)
 		for more && i < len(b.D) {
@@ -88,7 +79,7 @@ func parse(w *tuple.Chunk, b *packet.Batch, i int, ops Ops) int {
 		if d.Flags&packet.FlagOffload != 0 && b.Arena.Headroom(d) >= packet.PlacedHeadroom {
 			total += b.Arena.Placed(d) // payload that is in no frame; what is still to be summed is read by no later stage
 		}
-		parser{d, p, total, t, boundless, tunnels, l2encap}.link(0)
+		parser{d, p, total, t, l2encap}.link()
 		t.Proto = d.Proto
 	}
 	return i

@@ -3,7 +3,6 @@ package gpukern
 import (
 	"github.com/millrace/millrace/gpukern/flow"
 	"github.com/millrace/millrace/gpukern/image"
-	"github.com/millrace/millrace/gpukern/sketch"
 )
 
 // Image lays t out for the kernels, with the key of the hash; all zeros is DefaultHashKey. It is struct
@@ -38,12 +37,11 @@ func hashImage(key *[40]byte) image.Image {
 	return m
 }
 
-// State lays a flow table and sketches out for the kernels, each of them nil for none: struct gk_state of
-// gpukern/cuda/state.h. Unlike tables, the parts are written by the device; once they are copied back
-// into Part.Data, the methods of flow.Table and sketch.Sketch report what the device found.
-func State(t *flow.Table, s *sketch.Sketch) image.Image {
+// State lays a flow table out for the kernels, nil for none: struct gk_state of gpukern/cuda/state.h. Unlike
+// tables, its parts are written by the device; once they are copied back into Part.Data, the methods of
+// flow.Table report what the device found.
+func State(t *flow.Table) image.Image {
 	var m image.Image
 	m.Join(t.Image())
-	m.Join(s.Image())
 	return m
 }

@@ -55,7 +55,7 @@ func writeGolden(t *testing.T) {
 	}
 	b := kernref.BatchOf(v.Packets...)
 	kernref.Reference(b, OpsHeader|OpLiterals, v.Lists)
-	v.Finds, v.Matches, v.Filled = finds(b), matches(b), make([][][]byte, len(v.Packets))
+	v.Finds, v.Matches = finds(b), matches(b)
 	if err := os.MkdirAll("testdata", 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -157,8 +157,6 @@ func TestVectorsThatCannotBeReadAreRefused(t *testing.T) {
 		"route 10.0.0.0 1":             "line 1",
 		"find 1 2 3":                   "line 1",
 		"ops parse+fly":                `no operation is named "fly"`,
-		"filled 00":                    "before any packet",
-		"packet 00\nfilled 0":          "line 2",
 		"match 0 1 2":                  "before any packet",
 		"packet 00\nmatch 0 1":         "line 2",
 		"literal 1 exact":              "line 1",

@@ -13,7 +13,7 @@ import (
 //   - The window of a packet into its stream begins at Payload, or at L4 where there is no Payload. Packets
 //     with neither have no window: those that are not IP, malformed ones, those whose transport header is cut
 //     off, and fragments other than the first.
-//   - It ends where IP says (the inner IP under FlagTunnel) or, where bytes are missing, with the last byte
+//   - It ends where IP says or, where bytes are missing, with the last byte
 //     captured. Padding is outside. The descriptors of a packet (FlagMore) share one window.
 //   - Where streams are followed and the packet has a flow, the window continues the one before it in the same
 //     direction of the flow: CarryOver has the bytes before it. A packet without a window changes nothing.

@@ -76,11 +76,11 @@ func TestTheHeadersKernelListsTheTexts(t *testing.T) {
 		g := kernref.NewGenerator(seed + 300)
 		l := kernref.Lists{Rules: g.Rules(20), Routes: g.Routes(20)}
 		k := newHeadersKernel(t, "gk_headers", compile(t, l), &l.HashKey)
-		for i, b := range []*packet.Batch{g.Batch(130), g.Tunnels(130), g.Batch(130)} {
+		for i, b := range []*packet.Batch{g.Batch(130), g.L2Encaps(130), g.Batch(130)} {
 			for i := range b.D {
 				b.D[i].Flags &^= packet.FlagMore
 			}
-			ops := []Ops{OpsHeader, tunnelOps, OpParse}[i]
+			ops := []Ops{OpsHeader, l2Ops, OpParse}[i]
 			ref := &packet.Batch{Arena: b.Arena, D: slices.Clone(b.D)}
 			kernref.Reference(ref, ops, l)
 			got, pieces := k.texts(t, b, ops)

@@ -145,7 +145,7 @@ func testBatches(t *testing.T) ([]pkt, []*packet.Batch) {
 		pkts[i].len = uint32(len(pkts[i].data)) // a batch has whole packets
 	}
 	batches := []*packet.Batch{batchOf(pkts)}
-	for _, more := range []gpukern.Ops{0, gpukern.OpTunnel, gpukern.OpL2Encap, gpukern.OpTunnel | gpukern.OpL2Encap} {
+	for _, more := range []gpukern.Ops{0, gpukern.OpL2Encap} {
 		batches = append(batches, headerPass(t, batchOf(pkts), more))
 	}
 	return pkts, batches

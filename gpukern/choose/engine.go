@@ -83,7 +83,7 @@ const free = -1
 
 // stateful are the operations that keep state between packets: a flow must not be in the tables of two back
 // ends, so one of them gets every batch.
-const stateful = gpukern.OpFlow | gpukern.OpSketch
+const stateful = gpukern.OpFlow
 
 // New returns an engine over two. It starts with the largest share for the GPU that the calibrations allow. With
 // stateful operations one back end gets every batch: the GPU, if it breaks even at a full burst of packets of

@@ -14,9 +14,7 @@ type keeper struct {
 }
 
 func (k *keeper) call(name string) error { k.calls = append(k.calls, name); return nil }
-func (k *keeper) ReadSketch() error      { return k.call("read sketch") }
 func (k *keeper) ReadFlows() error       { return k.call("read flows") }
-func (k *keeper) WriteSketch() error     { return k.call("write sketch") }
 func (k *keeper) WriteFlows() error      { return k.call("write flows") }
 
 // TestStateIsReadWhereItIsKept: by the GPU's back end where that does everything, else it is here already.
@@ -25,15 +23,15 @@ func TestStateIsReadWhereItIsKept(t *testing.T) {
 		choices []gpukern.Calibration
 		want    []string
 	}{
-		{always, []string{"read sketch", "read flows", "write sketch", "write flows"}},
+		{always, []string{"read flows", "write flows"}},
 		{[]gpukern.Calibration{{Bytes: 512}}, nil},
 	} {
 		w := new(world)
 		c, g := fakes(w, 10, 1)
-		c.info.Ops = gpukern.OpFlow | gpukern.OpSketch
+		c.info.Ops = gpukern.OpFlow
 		k := &keeper{fake: g}
 		e := New(Config{CPU: c, GPU: k, Calibrations: tc.choices, Now: func() int64 { w.now++; return w.now }})
-		for _, f := range []func() error{e.ReadSketch, e.ReadFlows, e.WriteSketch, e.WriteFlows} {
+		for _, f := range []func() error{e.ReadFlows, e.WriteFlows} {
 			if err := f(); err != nil {
 				t.Error(err)
 			}

@@ -28,7 +28,7 @@ func (o *Opener) calibrations(cfg gpukern.Config) ([]gpukern.Calibration, error)
 }
 
 // Calibrate measures the CPU and the device, which has to be open, with the tables of cfg and the operations of a
-// plan. It uses an arena of its own, because the frames of drivers are in use. Flow tables and sketches are not
+// plan. It uses an arena of its own, because the frames of drivers are in use. Flow tables are not
 // touched.
 func (o *Opener) Calibrate(ctx context.Context, cfg gpukern.Config, p Plan) (_ []gpukern.Calibration, err error) {
 	arena, err := ring.NewArena(ring.ArenaConfig{Frames: scratchSlots})
@@ -42,7 +42,7 @@ func (o *Opener) Calibrate(ctx context.Context, cfg gpukern.Config, p Plan) (_ [
 			Name: name,
 			Open: func(ops gpukern.Ops) (gpukern.Engine, error) {
 				c := cfg
-				c.Ops, c.Flows, c.Sketch, c.Depth = ops&^stateful, nil, nil, inFlight
+				c.Ops, c.Flows, c.Depth = ops&^stateful, nil, inFlight
 				return open(c)
 			},
 			Batch: func(n, size int) (*packet.Batch, error) {

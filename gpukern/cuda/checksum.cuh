@@ -36,13 +36,6 @@ GK_FN u64 gk_row_sum(const u32 *row, u32 from, u32 to)
 	return sum + (v & keep);
 }
 
-/* gk_field is the halfword at byte at of a row, as it counts in gk_row_sum. */
-GK_FN u64 gk_field(const u32 *row, u32 at)
-{
-	const u8 *b = (const u8 *)row;
-	return ((u64)b[at] << 8 * (at & 3)) + ((u64)b[at + 1] << 8 * ((at + 1) & 3));
-}
-
 /* gk_far_sum adds up bytes of a frame one by one, an even number. Few packets come here. */
 GK_SLOW u32 gk_far_sum(const u8 *from, u32 n)
 {
@@ -52,18 +45,15 @@ GK_SLOW u32 gk_far_sum(const u8 *from, u32 n)
 	return gk_fold(sum);
 }
 
-/* gk_header_sum adds up the IPv4 header at an offset, without its checksum where that is to be made. */
-GK_FN u32 gk_header_sum(const struct gk_view *v, u32 at, u32 fill)
+/* gk_header_sum adds up the IPv4 header at an offset. */
+GK_FN u32 gk_header_sum(const struct gk_view *v, u32 at)
 {
 	const u8 *h = v->frame + at;
 	u32 n = ((at < v->have ? gk_word(v->row, v->skip + at) >> 24 : gk_load_u8(h)) & 15) * 4;
 
 	if (at + n > v->have)
-		return gk_fold(gk_far_sum(h, fill ? 10 : 12) + gk_far_sum(h + 12, n - 12));
-	u64 sum = gk_row_sum(v->row, v->skip + at, v->skip + at + n);
-	if (fill)
-		sum -= gk_field(v->row, v->skip + at + 10);
-	return gk_placed(sum, v->skip + at);
+		return gk_far_sum(h, n);
+	return gk_placed(gk_row_sum(v->row, v->skip + at, v->skip + at + n), v->skip + at);
 }
 
 /* Bytes of the arena that are still to be added to a packet's sum. */

@@ -35,13 +35,6 @@ GK_FN u32 gk_chain_rest(const struct gk_pass *p, u32 i)
 	return n;
 }
 
-/* gk_length returns the bytes in all descriptors of the packet that begins at i with len of them. */
-GK_FN u32 gk_length(const struct gk_pass *p, u32 i, u32 len, u32 flags)
-{
-	u32 rest = flags & MR_FLAG_MORE ? gk_chain_rest(p, i + 1) : 0;
-	return rest == ~0u ? len : len + rest;
-}
-
 /* gk_desc_of returns the fields of a descriptor's two quads. */
 GK_FN struct mr_desc gk_desc_of(const struct gk_quad *q)
 {

@@ -193,7 +193,7 @@ func (e *Engine) open() (err error) {
 		}
 	}
 	e.loader.d = d
-	if e.state, err = newState(&e.loader, e.cfg.Flows, e.cfg.Sketch); err != nil {
+	if e.state, err = newState(&e.loader, e.cfg.Flows); err != nil {
 		return err
 	}
 	if e.cfg.Ops&gpukern.OpLiterals != 0 {

@@ -5,38 +5,30 @@ import (
 
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/gpukern/flow"
-	"github.com/millrace/millrace/gpukern/sketch"
 )
 
-// state holds the flow table and the sketches, which stay on the device from batch to batch (struct gk_state).
+// state holds the flow table, which stays on the device from batch to batch (struct gk_state).
 type state struct {
-	mem    *Buffer
-	flows  []statePart
-	sketch []statePart
+	mem   *Buffer
+	flows []statePart
 }
 
-// statePart is an array of the state: here, as the owner of the table or sketch has it, and on the device.
+// statePart is an array of the state: here, as the owner of the table has it, and on the device.
 type statePart struct {
 	data []byte
 	at   Ptr
 }
 
-// newState brings a flow table and sketches to the device, as they are.
-func newState(l *loader, flows *flow.Table, sketch *sketch.Sketch) (*state, error) {
-	m := gpukern.State(flows, sketch)
+// newState brings a flow table to the device, as it is.
+func newState(l *loader, flows *flow.Table) (*state, error) {
+	m := gpukern.State(flows)
 	mem, where, err := l.put(m)
 	if err != nil {
 		return nil, err
 	}
 	s := &state{mem: mem}
-	n := len(gpukern.State(flows, nil).Parts)
 	for i, p := range m.Parts {
-		part := statePart{p.Data, where[i]}
-		if i < n {
-			s.flows = append(s.flows, part)
-		} else {
-			s.sketch = append(s.sketch, part)
-		}
+		s.flows = append(s.flows, statePart{p.Data, where[i]})
 	}
 	return s, nil
 }
@@ -46,15 +38,9 @@ func (s *state) ptr() Ptr { return s.mem.Ptr }
 // errBusy reports that a batch is inside.
 var errBusy = errors.New("cuda: state is read between batches: one is in the engine")
 
-// ReadSketch brings what the device has counted into Config.Sketch. No batch may be inside. After a loss the
-// sketch has what was read last, and what the CPU counted since. After Close all four methods fail.
-func (e *Engine) ReadSketch() error { return e.read(e.state.sketch) }
-
-// ReadFlows brings the device's flow table into Config.Flows, as ReadSketch does with the sketch.
+// ReadFlows brings the device's flow table into Config.Flows. No batch may be inside. After a loss the table has
+// what the CPU found since. After Close both methods fail.
 func (e *Engine) ReadFlows() error { return e.read(e.state.flows) }
-
-// WriteSketch brings Config.Sketch to the device: after its Reset, for one.
-func (e *Engine) WriteSketch() error { return e.write(e.state.sketch) }
 
 // WriteFlows brings Config.Flows to the device: after a Delete, for one.
 func (e *Engine) WriteFlows() error { return e.write(e.state.flows) }

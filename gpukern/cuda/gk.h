@@ -152,11 +152,6 @@ GK_FN void gk_store_u8(void *a, u32 v)
 	__asm__ volatile("st.relaxed.sys.u8 [%0], %1;" : : "l"(a), "r"(v) : "memory");
 }
 
-GK_FN void gk_store_u16(void *a, u32 v) /* on a boundary of two */
-{
-	__asm__ volatile("st.relaxed.sys.u16 [%0], %1;" : : "l"(a), "h"((u16)v) : "memory");
-}
-
 /* Doorbells. */
 GK_FN u32 gk_load_acquire(const u32 *a)
 {
@@ -188,7 +183,6 @@ GK_FN u64 gk_clock(void)
 /* Atomics, at the scope of the device. */
 GK_FN u32 gk_atomic_add(u32 *a, u32 v) { return (u32)__nvvm_atom_add_gen_i((int *)a, (int)v); }
 GK_FN u64 gk_atomic_add_u64(u64 *a, u64 v) { return (u64)__nvvm_atom_add_gen_ll((long long *)a, (long long)v); }
-GK_FN u32 gk_atomic_max(u32 *a, u32 v) { return __nvvm_atom_max_gen_ui(a, v); }
 GK_FN u32 gk_atomic_cas(u32 *a, u32 old, u32 v)
 {
 	return (u32)__nvvm_atom_cas_gen_i((int *)a, (int)old, (int)v);

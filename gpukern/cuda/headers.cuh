@@ -16,7 +16,7 @@
 #ifndef MILLRACE_GK_HEADERS_CUH
 #define MILLRACE_GK_HEADERS_CUH
 
-#include "sketch.cuh"
+#include "flow.cuh"
 #include "tables.h"
 #include "verify.cuh"
 #include "walk.cuh"
@@ -153,7 +153,7 @@ GK_FN void gk_parse_stage(const struct gk_pass *p, u32 first, struct gk_lines *l
 	good = good && rest != ~0u;
 	gk_read_lines(p, (off - v.skip) | (good && v.len ? (v.skip + v.have + 15) / 16 : 0), lines);
 	if (good)
-		found = gk_parse(&v, v.len + rest, ops & (GK_OP_TUNNEL | GK_OP_L2ENCAP));
+		found = gk_parse(&v, v.len + rest, ops & GK_OP_L2ENCAP);
 	else if (begins)
 		found.w[0] = MR_FLAG_MALFORMED;
 	found.w[0] |= flags & GK_KEPT_FLAGS;
@@ -162,12 +162,12 @@ GK_FN void gk_parse_stage(const struct gk_pass *p, u32 first, struct gk_lines *l
 	gk_warp_sync();
 }
 
-/* gk_checksum_stage verifies checksums, or makes them. */
-GK_FN void gk_checksum_stage(const struct gk_pass *p, u32 first, struct gk_lines *lines, u32 ops)
+/* gk_checksum_stage verifies checksums. */
+GK_FN void gk_checksum_stage(const struct gk_pass *p, u32 first, struct gk_lines *lines)
 {
 	struct gk_view v = gk_view_of(p, lines);
 	u32 flags = gk_checksums(p, &v, &lines->desc[gk_lane()].found, lines->desc[gk_lane()].q[0].w[0],
-				 first + gk_lane() + 1, ops & GK_OP_FILL);
+				 first + gk_lane() + 1);
 
 	lines->desc[gk_lane()].found.w[0] |= flags;
 	gk_warp_sync();
@@ -197,18 +197,15 @@ GK_FN void gk_hash_stage(const struct gk_pass *p, struct gk_lines *lines)
 	gk_warp_sync();
 }
 
-/* gk_state_stage counts packets in the sketches and finds their flows. A flow may know already what the
- * tables say. */
-GK_FN void gk_state_stage(const struct gk_pass *p, u32 first, struct gk_lines *lines, u32 ops)
+/* gk_state_stage finds the flows of packets. A flow may know already what the tables say. */
+GK_FN void gk_state_stage(const struct gk_pass *p, struct gk_lines *lines)
 {
 	struct gk_lane_desc *at = &lines->desc[gk_lane()];
 
 	if (at->found.w[2] & GK_FOUND_BEGINS) {
 		struct gk_tuple t = gk_tuple_of(p, lines);
 		struct mr_desc d = gk_desc_of(at->q);
-		if (ops & GK_OP_SKETCH)
-			gk_sketch(p, &t, &d, gk_length(p, first + gk_lane(), d.len, d.flags));
-		if (ops & GK_OP_FLOW && gk_flow(p, &t, &d)) {
+		if (gk_flow(p, &t, &d)) {
 			at->found.w[2] |= GK_FOUND_IN_FLOW;
 			at->q[1].w[1] = (u32)d.rule | (u32)d.next_hop << 16;
 		}
@@ -274,13 +271,13 @@ GK_FN void gk_headers_run(const struct gk_pass *p, u32 first, u32 ops)
 
 	u32 before = gk_read_desc(p, first, lines);
 	gk_parse_stage(p, first, lines, before, ops);
-	if (ops & (GK_OP_CHECKSUM | GK_OP_FILL))
-		gk_checksum_stage(p, first, lines, ops);
+	if (ops & GK_OP_CHECKSUM)
+		gk_checksum_stage(p, first, lines);
 	gk_find_stage(&lines->desc[gk_lane()]);
 	if (ops & GK_OP_HASH)
 		gk_hash_stage(p, lines);
-	if (ops & (GK_OP_SKETCH | GK_OP_FLOW))
-		gk_state_stage(p, first, lines, ops);
+	if (ops & GK_OP_FLOW)
+		gk_state_stage(p, lines);
 	if (ops & (GK_OP_ACL | GK_OP_LPM))
 		gk_table_stage(p, lines, ops);
 	if (ops & GK_OP_LITERALS)

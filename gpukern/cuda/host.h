@@ -85,12 +85,6 @@ GK_FN const void *gk_fresh(const void *a)
 }
 GK_FN struct gk_quad gk_table_quad(const void *a) { return gk_load_quad(a); }
 GK_FN void gk_store_u8(void *a, u32 v) { *(volatile u8 *)a = (u8)v; }
-GK_FN void gk_store_u16(void *a, u32 v)
-{
-	if ((uintptr_t)a & 1) /* a GPU faults */
-		__builtin_trap();
-	__atomic_store_n((u16 *)a, (u16)v, __ATOMIC_RELAXED);
-}
 GK_FN void gk_store_quad(void *a, struct gk_quad q) { memcpy(__builtin_assume_aligned(a, 16), &q, sizeof q); }
 
 GK_FN void gk_store_u64(void *a, u64 v) { __atomic_store_n((u64 *)a, v, __ATOMIC_RELAXED); }
@@ -124,17 +118,6 @@ GK_FN u64 gk_atomic_add_u64(u64 *a, u64 v) { return __atomic_fetch_add(a, v, __A
 GK_FN u32 gk_atomic_cas(u32 *a, u32 old, u32 v)
 {
 	__atomic_compare_exchange_n(a, &old, v, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
-	return old;
-}
-GK_FN u32 gk_atomic_max(u32 *a, u32 v)
-{
-	u32 old = gk_load_u32(a);
-	while (old < v) {
-		u32 seen = gk_atomic_cas(a, old, v);
-		if (seen == old)
-			break;
-		old = seen;
-	}
 	return old;
 }
 

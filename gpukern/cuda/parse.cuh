@@ -15,16 +15,13 @@ enum {
 
 enum {
 	GK_ETHER_IPV4 = 0x0800, GK_ETHER_IPV6 = 0x86dd, GK_ETHER_VLAN = 0x8100, GK_ETHER_QINQ = 0x88a8,
-	GK_ETHER_BRIDGED = 0x6558, /* an Ethernet frame in GRE (RFC 7676 and RFC 1701) */
 	GK_ETHER_MPLS = 0x8847, GK_ETHER_MPLS_UPSTREAM = 0x8848, GK_ETHER_PPPOE = 0x8864,
 	GK_PPP_IPV4 = 0x0021, GK_PPP_IPV6 = 0x0057,
 	GK_MAX_LABELS = 8,
-	GK_PROTO_HOP = 0, GK_PROTO_ICMP = 1, GK_PROTO_IPIP = 4, GK_PROTO_TCP = 6, GK_PROTO_UDP = 17,
-	GK_PROTO_IPV6 = 41, GK_PROTO_ROUTING = 43, GK_PROTO_FRAGMENT = 44, GK_PROTO_GRE = 47, GK_PROTO_AH = 51,
+	GK_PROTO_HOP = 0, GK_PROTO_ICMP = 1, GK_PROTO_TCP = 6, GK_PROTO_UDP = 17,
+	GK_PROTO_ROUTING = 43, GK_PROTO_FRAGMENT = 44, GK_PROTO_AH = 51,
 	GK_PROTO_ICMPV6 = 58, GK_PROTO_NONE = 59, GK_PROTO_DEST = 60, GK_PROTO_SCTP = 132, GK_PROTO_MOBILITY = 135,
-	GK_PORT_VXLAN = 4789,
 	GK_MAX_EXTENSIONS = 8,
-	GK_MAX_INNER = 255 - 22, /* where an inner packet may begin: its L3, behind two tags, fits a byte */
 };
 
 /* A packet before it is parsed. */
@@ -43,7 +40,6 @@ struct gk_found {
 	u32 end;   /* of the IP packet, where it lies within the total, else 0 */
 	u32 known; /* GK_KNOWS_ */
 	u32 ports; /* source << 16 | destination, where they are known */
-	u32 outer; /* L3 of the outer IPv4 header where the rest describes an inner packet, else 0 */
 };
 
 /* In the third word: the descriptor begins a packet; its flow knows what the tables say. */
@@ -55,7 +51,7 @@ GK_FN struct gk_quad gk_pack(const struct gk_found *f)
 	struct gk_quad q = {{
 		f->flags | f->proto << 16 | f->l3 << 24,
 		f->l4 | f->payload << 16,
-		f->end | f->known << 20 | f->outer << 24,
+		f->end | f->known << 20,
 		f->ports,
 	}};
 	return q;
@@ -72,7 +68,6 @@ GK_FN struct gk_found gk_unpack(struct gk_quad q)
 	f.payload = q.w[1] >> 16;
 	f.end = q.w[2] & 0xfffff;
 	f.known = q.w[2] >> 20 & 3;
-	f.outer = q.w[2] >> 24;
 	f.ports = q.w[3];
 	return f;
 }
@@ -167,7 +162,6 @@ GK_FN int gk_usual(const struct gk_view *v, struct gk_found *f)
 	f->payload = l4 + header;
 	f->end = end;
 	f->known = GK_KNOWS_PORTS;
-	f->outer = 0;
 	f->ports = ports;
 	return 1;
 }

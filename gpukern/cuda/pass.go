@@ -38,7 +38,7 @@ type pass struct {
 type HeaderPass struct {
 	Ops        gpukern.Ops
 	Tables     Ptr     // struct gk_tables, a Table's
-	State      Ptr     // struct gk_state; 0 where Ops has neither OpFlow nor OpSketch
+	State      Ptr     // struct gk_state; 0 where Ops has no OpFlow
 	Epoch      uint32  // of the flow table
 	Generation uint32  // of Tables, another one for each; 0 keeps the flow table from remembering findings
 	Texts      *Search // that is to have the texts which the pass finds; nil where none are to be listed

@@ -15,12 +15,9 @@ enum {
 	GK_OP_HASH     = 1 << 2,
 	GK_OP_ACL      = 1 << 3,
 	GK_OP_LPM      = 1 << 4,
-	GK_OP_TUNNEL   = 1 << 5,
-	GK_OP_FLOW     = 1 << 6,
-	GK_OP_SKETCH   = 1 << 7,
-	GK_OP_LITERALS = 1 << 8,
-	GK_OP_FILL     = 1 << 9,
-	GK_OP_L2ENCAP  = 1 << 10,
+	GK_OP_FLOW     = 1 << 5,
+	GK_OP_LITERALS = 1 << 6,
+	GK_OP_L2ENCAP  = 1 << 7,
 };
 
 /* How much of a tuple a packet has. */

@@ -44,11 +44,8 @@ func TestPassLayout(t *testing.T) {
 		{"GK_OP_HASH", uintptr(gpukern.OpHash)},
 		{"GK_OP_ACL", uintptr(gpukern.OpACL)},
 		{"GK_OP_LPM", uintptr(gpukern.OpLPM)},
-		{"GK_OP_TUNNEL", uintptr(gpukern.OpTunnel)},
 		{"GK_OP_FLOW", uintptr(gpukern.OpFlow)},
-		{"GK_OP_SKETCH", uintptr(gpukern.OpSketch)},
 		{"GK_OP_LITERALS", uintptr(gpukern.OpLiterals)},
-		{"GK_OP_FILL", uintptr(gpukern.OpFill)},
 	}
 	var c strings.Builder
 	c.WriteString("#include <stdio.h>\n#define GK_HOST\n#include \"gk.h\"\n#include \"pass.h\"\nint main() {\n")
@@ -142,7 +139,7 @@ func TestHeaderPassIsThatOfTheCPU(t *testing.T) {
 		tables := headerTables(t)
 		mem := register(t, d, l.arena.Mem)
 		table := must(d.Upload(tables.Image(new([40]byte))))(t)
-		state := must(d.Upload(gpukern.State(nil, nil)))(t)
+		state := must(d.Upload(gpukern.State(nil)))(t)
 		direct := newRunner(t, d, mem, n)
 		for _, ops := range []gpukern.Ops{gpukern.OpParse, coreOps, gpukern.OpsHeader} {
 			h := HeaderPass{Ops: ops, Tables: table.Ptr, State: state.Ptr}

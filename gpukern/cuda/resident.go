@@ -108,12 +108,6 @@ func (r *Resident) Results(d []packet.Desc) error {
 	return r.d.stage.download(r.d, descBytes(d[:r.n]), r.desc.Ptr)
 }
 
-// Frames copies the bytes of the packets back to where they lie in the arena's memory, with everything
-// between the first and the last of them: for kernels that write packets.
-func (r *Resident) Frames(mem []byte) error {
-	return r.d.stage.download(r.d, mem[r.low:][:r.frames.Size], r.frames.Ptr)
-}
-
 // Close frees the batch.
 func (r *Resident) Close() error {
 	var errs []error

@@ -1,6 +1,6 @@
-/* What the header pass keeps from batch to batch: the flow table (flow.cuh) and the sketches (sketch.cuh).
- * gpukern.State lays these structs out; a layout test compares. Both lie where every thread of the device
- * writes them, so they are read by gk_load_* and changed by atomics. */
+/* What the header pass keeps from batch to batch: the flow table (flow.cuh). gpukern.State lays these structs
+ * out; a layout test compares. It lies where every thread of the device writes it, so it is read by gk_load_*
+ * and changed by atomics. */
 #ifndef MILLRACE_GK_STATE_H
 #define MILLRACE_GK_STATE_H
 
@@ -35,23 +35,8 @@ struct gk_flows {
 
 enum gk_flow_count { GK_FLOW_INSERTS, GK_FLOW_TAKEN_OVER, GK_FLOW_FULL, GK_FLOW_DELETES };
 
-/* A cell of the count-min sketch. */
-struct gk_cell {
-	u64 packets, bytes;
-};
-
-/* The sketches: count-min in four rows, and the registers of a HyperLogLog. */
-struct gk_sketches {
-	struct gk_cell *cells; /* 4 rows, one behind the other */
-	u32 *registers;        /* 1 << precision */
-	u64 key[3];            /* of the hash: IPv4, IPv6, multiplier */
-	u32 width;             /* cells of a row, a power of two; 0 is no sketch */
-	u32 precision;
-};
-
 struct gk_state {
 	struct gk_flows flows;
-	struct gk_sketches sketches;
 };
 
 #endif

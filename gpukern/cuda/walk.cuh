@@ -6,16 +6,15 @@
 #include "parse.cuh"
 
 /* What is to be read next. */
-enum { GK_END, GK_ETHERNET, GK_IPV4, GK_IPV6 };
+enum { GK_END, GK_IPV4, GK_IPV6 };
 
 /* A packet under way. */
 struct gk_walker {
 	struct gk_view v;
 	struct gk_found f;
 	u32 total;   /* bytes in all of the packet's descriptors */
-	u32 limit;   /* an inner packet ends here at the latest */
 	u32 at;      /* offset of what is to be read next */
-	u32 ops;     /* GK_OP_TUNNEL and GK_OP_L2ENCAP, as asked for; none of them in an inner packet */
+	u32 ops;     /* GK_OP_L2ENCAP, as asked for */
 };
 
 GK_FN u32 gk_byte(const struct gk_view *v, u32 at)
@@ -61,7 +60,7 @@ GK_FN u32 gk_network(struct gk_walker *w, u32 at, u32 ether)
 /* gk_pppoe goes on behind a PPPoE session header (RFC 2516 4) and the PPP protocol where that is IP. */
 GK_FN u32 gk_pppoe(struct gk_walker *w, u32 at)
 {
-	if (gk_lacks(w, at, 8, w->limit))
+	if (gk_lacks(w, at, 8, ~0u))
 		return GK_END;
 	u32 proto = gk_be16(&w->v, at) == 0x1100 ? gk_be16(&w->v, at + 6) : 0;
 	if (proto == GK_PPP_IPV4)
@@ -75,7 +74,7 @@ GK_FN u32 gk_pppoe(struct gk_walker *w, u32 at)
 GK_FN u32 gk_mpls(struct gk_walker *w, u32 l3)
 {
 	for (u32 at = l3, n = 0; n < GK_MAX_LABELS; n++) {
-		if (gk_lacks(w, at, 5, w->limit))
+		if (gk_lacks(w, at, 5, ~0u))
 			return GK_END;
 		at += 4;
 		if (!(gk_byte(&w->v, at - 2) & 1))
@@ -92,14 +91,14 @@ GK_FN u32 gk_mpls(struct gk_walker *w, u32 l3)
 
 GK_FN u32 gk_ethernet(struct gk_walker *w)
 {
-	u32 l3 = w->at + 14, last = w->at + 22;
+	u32 l3 = 14;
 
-	if (gk_lacks(w, w->at, 14, w->limit))
+	if (gk_lacks(w, 0, 14, ~0u))
 		return GK_END;
-	u32 ether = gk_be16(&w->v, w->at + 12);
-	while ((ether == GK_ETHER_VLAN || ether == GK_ETHER_QINQ) && l3 != last) {
+	u32 ether = gk_be16(&w->v, 12);
+	while ((ether == GK_ETHER_VLAN || ether == GK_ETHER_QINQ) && l3 != 22) {
 		w->f.flags |= MR_FLAG_VLAN;
-		if (gk_lacks(w, l3, 4, w->limit))
+		if (gk_lacks(w, l3, 4, ~0u))
 			return GK_END;
 		ether = gk_be16(&w->v, l3 + 2);
 		l3 += 4;
@@ -111,46 +110,6 @@ GK_FN u32 gk_ethernet(struct gk_walker *w)
 			return gk_mpls(w, l3);
 	}
 	return gk_network(w, l3, ether);
-}
-
-/* gk_enter goes on with the packet inside of the one that was read, which gives it the bytes up to limit. */
-GK_FN u32 gk_enter(struct gk_walker *w, u32 at, u32 limit, u32 ether)
-{
-	struct gk_found *f = &w->f;
-
-	if (at > GK_MAX_INNER)
-		return GK_END;
-	f->outer = f->flags & MR_FLAG_IPV4 ? f->l3 : 0;
-	f->flags = (f->flags & MR_FLAG_TRUNCATED) | MR_FLAG_TUNNEL;
-	f->l3 = f->l4 = f->payload = f->proto = f->end = 0;
-	f->known = GK_KNOWS_NOTHING;
-	w->limit = limit;
-	w->ops = 0;
-	w->at = at;
-	return ether == GK_ETHER_BRIDGED ? (u32)GK_ETHERNET : gk_network(w, at, ether);
-}
-
-/* gk_vxlan looks behind a UDP header: RFC 7348 5. */
-GK_FN u32 gk_vxlan(struct gk_walker *w, u32 at, u32 end)
-{
-	if (gk_lacks(w, at, 8, end) || (gk_byte(&w->v, at) & 8) == 0)
-		return GK_END;
-	return gk_enter(w, at + 8, end, GK_ETHER_BRIDGED);
-}
-
-/* gk_gre reads a GRE header: RFC 2784 2, RFC 2890 2. */
-GK_FN u32 gk_gre(struct gk_walker *w, u32 at, u32 end)
-{
-	if (gk_lacks(w, at, 4, end))
-		return GK_END;
-	u32 flags = gk_be16(&w->v, at), ether = gk_be16(&w->v, at + 2);
-	if ((flags & 0x4c07) != 0 ||
-	    (ether != GK_ETHER_IPV4 && ether != GK_ETHER_IPV6 && ether != GK_ETHER_BRIDGED))
-		return GK_END;
-	at += 4 + 4 * gk_popc(flags & 0xb000);
-	if (at > end)
-		return gk_malformed(w);
-	return gk_enter(w, at, end, ether);
 }
 
 GK_FN u32 gk_least_header(u32 proto, u32 v4)
@@ -170,21 +129,11 @@ GK_FN u32 gk_least_header(u32 proto, u32 v4)
 	return 0;
 }
 
-/* gk_other is a protocol that is not looked into, or a tunnel. */
+/* gk_other is a protocol that is not looked into. */
 GK_FN u32 gk_other(struct gk_walker *w, u32 at, u32 end)
 {
 	if (at < gk_min(end, w->v.len))
 		w->f.l4 = at;
-	if (!(w->ops & GK_OP_TUNNEL) || w->f.flags & MR_FLAG_FRAGMENT)
-		return GK_END;
-	switch (w->f.proto) {
-	case GK_PROTO_IPIP:
-		return gk_enter(w, at, end, GK_ETHER_IPV4);
-	case GK_PROTO_IPV6:
-		return gk_enter(w, at, end, GK_ETHER_IPV6);
-	case GK_PROTO_GRE:
-		return gk_gre(w, at, end);
-	}
 	return GK_END;
 }
 
@@ -216,21 +165,16 @@ GK_FN u32 gk_transport(struct gk_walker *w, u32 at, u32 end)
 		return GK_END;
 	f->ports = gk_be16(&w->v, at) << 16 | gk_be16(&w->v, at + 2);
 	f->known = GK_KNOWS_PORTS;
-	if (w->ops & GK_OP_TUNNEL && size != 0 && (f->ports & 0xffff) == GK_PORT_VXLAN && !(f->flags & MR_FLAG_FRAGMENT))
-		return gk_vxlan(w, at + 8, at + size);
 	return GK_END;
 }
 
-/* gk_ends notes where IP says that the packet ends, and reports whether the outer packet gives it so much. */
-GK_FN int gk_ends(struct gk_walker *w, u32 end)
+/* gk_ends notes where IP says that the packet ends. */
+GK_FN void gk_ends(struct gk_walker *w, u32 end)
 {
-	if (end > w->limit)
-		return 0;
 	if (end > w->total)
 		w->f.flags |= MR_FLAG_TRUNCATED;
 	else
 		w->f.end = end;
-	return 1;
 }
 
 GK_FN u32 gk_ipv4(struct gk_walker *w)
@@ -239,8 +183,6 @@ GK_FN u32 gk_ipv4(struct gk_walker *w)
 	const struct gk_view *v = &w->v;
 	u32 l3 = w->at;
 
-	if (l3 + 20 > w->limit)
-		return gk_malformed(w);
 	u32 first = l3 < v->len ? gk_byte(v, l3) : 0x45;
 	u32 header = (first & 15) * 4;
 	if (first >> 4 != 4 || header < 20)
@@ -250,7 +192,7 @@ GK_FN u32 gk_ipv4(struct gk_walker *w)
 		return GK_END;
 	}
 	u32 size = gk_be16(v, l3 + 2);
-	if (size < header || l3 + size > w->limit)
+	if (size < header)
 		return gk_malformed(w);
 	if (header > 20) {
 		if (gk_lacks(w, l3, header, ~0u))
@@ -322,15 +264,12 @@ GK_FN u32 gk_ipv6(struct gk_walker *w)
 	struct gk_found *f = &w->f;
 	u32 l3 = w->at;
 
-	if (l3 + 40 > w->limit)
-		return gk_malformed(w);
 	if (l3 < w->v.len && gk_byte(&w->v, l3) >> 4 != 6)
 		return gk_malformed(w);
 	if (gk_lacks(w, l3, 40, ~0u))
 		return GK_END;
 	u32 end = l3 + 40 + gk_be16(&w->v, l3 + 4);
-	if (!gk_ends(w, end))
-		return gk_malformed(w);
+	gk_ends(w, end);
 	f->flags |= MR_FLAG_IPV6;
 	f->known = GK_KNOWS_ADDRESSES;
 	f->proto = gk_byte(&w->v, l3 + 6);
@@ -350,11 +289,11 @@ GK_SLOW struct gk_quad gk_parse_any(const u8 *frame, const u32 *row, u32 skip_ha
 	w.v.skip = skip_have & 15;
 	w.v.have = skip_have >> 4;
 	w.v.len = len;
-	w.limit = ~0u;
 	w.total = total;
 	w.ops = ops;
-	for (u32 next = GK_ETHERNET; next != GK_END;)
-		next = next == GK_ETHERNET ? gk_ethernet(&w) : next == GK_IPV4 ? gk_ipv4(&w) : gk_ipv6(&w);
+	u32 next = gk_ethernet(&w);
+	if (next != GK_END)
+		next = next == GK_IPV4 ? gk_ipv4(&w) : gk_ipv6(&w);
 	return gk_pack(&w.f);
 }
 
@@ -363,8 +302,7 @@ GK_FN struct gk_quad gk_parse(const struct gk_view *v, u32 total, u32 ops)
 {
 	struct gk_found f;
 
-	if (total == v->len && gk_usual(v, &f) &&
-	    !(ops & GK_OP_TUNNEL && f.proto == GK_PROTO_UDP && (f.ports & 0xffff) == GK_PORT_VXLAN))
+	if (total == v->len && gk_usual(v, &f))
 		return gk_pack(&f);
 	return gk_parse_any(v->frame, v->row, v->skip | v->have << 4, v->len, total, ops);
 }

@@ -1,7 +1,6 @@
 package flow
 
 import (
-	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
@@ -9,7 +8,6 @@ import (
 	"testing"
 	"unsafe"
 
-	"github.com/millrace/millrace/gpukern/sketch"
 	"github.com/millrace/millrace/gpukern/tuple"
 	"github.com/millrace/millrace/internal/testkit/hostkern"
 	"github.com/millrace/millrace/packet"
@@ -21,11 +19,8 @@ type gkLookups struct {
 	tuples unsafe.Pointer
 }
 
-// What kernels know gpukern.OpFlow and gpukern.OpSketch by.
-const (
-	opFlow   = 1 << 6
-	opSketch = 1 << 7
-)
+// opFlow is what kernels know gpukern.OpFlow by.
+const opFlow = 1 << 5
 
 // source makes packets from a seed.
 type source struct{ *rand.Rand }
@@ -33,16 +28,6 @@ type source struct{ *rand.Rand }
 func newSource(seed uint64) source { return source{rand.New(rand.NewPCG(seed, 1))} }
 
 func (g source) chance(percent int) bool { return g.IntN(100) < percent }
-
-func newSketch(t testing.TB, cfg sketch.Config) *sketch.Sketch {
-	t.Helper()
-	s, err := sketch.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { s.Close() })
-	return s
-}
 
 // crowd is packets whose flows threads of a kernel look up.
 type crowd struct {
@@ -89,15 +74,14 @@ func (c *crowd) random(g source, n, from, flows int) {
 }
 
 // onCPU does what the kernel does in the stages of the CPU.
-func (c *crowd) onCPU(t *Table, s *sketch.Sketch, generation uint32) []packet.Desc {
+func (c *crowd) onCPU(t *Table, generation uint32) []packet.Desc {
 	b := &packet.Batch{D: slices.Clone(c.d)}
-	w, flow, counts := new(tuple.Chunk), new(Stage), new(sketch.Stage)
+	w, flow := new(tuple.Chunk), new(Stage)
 	for i := 0; i < len(b.D); {
 		for w.N = 0; w.N < tuple.ChunkSize && i < len(b.D); w.N++ {
 			w.At[w.N], w.Tuple[w.N] = int32(i), c.t[i].Tuple()
 			i++
 		}
-		counts.Count(w, b, s)
 		flow.Assign(w, b, t)
 		rest := flow.Recall(w, b, t, generation)
 		for k := range rest.N {
@@ -115,29 +99,28 @@ func (c *crowd) onCPU(t *Table, s *sketch.Sketch, generation uint32) []packet.De
 }
 
 // onKernel runs the kernel: blocks of 64 threads at once, or a single thread.
-func (c *crowd) onKernel(t *testing.T, table *Table, s *sketch.Sketch, generation uint32, blocks int) []packet.Desc {
+func (c *crowd) onKernel(t *testing.T, table *Table, generation uint32, blocks int) []packet.Desc {
 	t.Helper()
 	epoch := uint32(0)
 	if table != nil {
 		epoch = table.Epoch()
 	}
-	d, end := c.start(t, table, s, epoch, generation, blocks)
+	d, end := c.start(t, table, epoch, generation, blocks)
 	end()
 	return d
 }
 
 // start begins what onKernel does, in an epoch; end waits for it.
-func (c *crowd) start(t *testing.T, table *Table, s *sketch.Sketch, epoch, generation uint32, blocks int) (d []packet.Desc, end func()) {
+func (c *crowd) start(t *testing.T, table *Table, epoch, generation uint32, blocks int) (d []packet.Desc, end func()) {
 	t.Helper()
 	l := hostkern.Open(t, "testdata/lookups.cu")
 	d = slices.Clone(c.d)
 	m := table.Image()
-	m.Join(s.Image())
 	state := hostkern.Place(m)
 	p := &gkLookups{
 		pass: hostkern.Pass{
 			Desc: unsafe.Pointer(&d[0]), State: unsafe.Pointer(&state[0]), N: uint32(len(d)),
-			Ops: opFlow | opSketch, Epoch: epoch, Generation: generation,
+			Ops: opFlow, Epoch: epoch, Generation: generation,
 		},
 		tuples: unsafe.Pointer(&c.t[0]),
 	}
@@ -153,17 +136,6 @@ func (c *crowd) start(t *testing.T, table *Table, s *sketch.Sketch, epoch, gener
 	return d, func() { <-ended; pin.Unpin() }
 }
 
-// sameSketch fails where two sketches of one seed differ.
-func sameSketch(t *testing.T, got, want *sketch.Sketch) {
-	t.Helper()
-	a, b := got.Image(), want.Image()
-	for i := range a.Parts {
-		if !bytes.Equal(a.Parts[i].Data, b.Parts[i].Data) {
-			t.Fatal("the kernel's sketch differs from that of the CPU")
-		}
-	}
-}
-
 // TestOneThreadOfAKernelLaysFlowsOutAsTheCPU compares every byte of the tables: alone, a thread takes the
 // same places.
 func TestOneThreadOfAKernelLaysFlowsOutAsTheCPU(t *testing.T) {
@@ -171,15 +143,13 @@ func TestOneThreadOfAKernelLaysFlowsOutAsTheCPU(t *testing.T) {
 		flows := []int{13, 40, 900}[seed%3]
 		g := newSource(seed)
 		var tables [2]*Table
-		var sketches [2]*sketch.Sketch
 		for i := range tables {
 			tables[i] = newFlows(t, Config{Flows: flows, Idle: 2, Seed: seed + 1})
-			sketches[i] = newSketch(t, sketch.Config{Width: 256, Precision: 10 + int(seed), Seed: seed + 1})
 		}
 		for round := range uint32(30) {
 			c := new(crowd)
 			c.random(g, 300, int(round)*flows/4, flows*5/4)
-			want, got := c.onCPU(tables[0], sketches[0], 1+round/4), c.onKernel(t, tables[1], sketches[1], 1+round/4, 0)
+			want, got := c.onCPU(tables[0], 1+round/4), c.onKernel(t, tables[1], 1+round/4, 0)
 			for i := range want {
 				if got[i] != want[i] {
 					t.Fatalf("seed %d, round %d, packet %d: %+v, CPU %+v", seed, round, i, got[i], want[i])
@@ -189,7 +159,6 @@ func TestOneThreadOfAKernelLaysFlowsOutAsTheCPU(t *testing.T) {
 			if !slices.Equal(a.tags, b.tags) || !slices.Equal(a.entries, b.entries) || !slices.Equal(a.counts, b.counts) {
 				t.Fatalf("seed %d, round %d: the tables differ: %+v, %+v", seed, round, a.Stats(), b.Stats())
 			}
-			sameSketch(t, sketches[1], sketches[0])
 			slot := 1 + g.Uint32N(a.Slots())
 			advance := g.chance(30)
 			for _, f := range tables {
@@ -223,21 +192,16 @@ func TestManyThreadsAgreeOnFlows(t *testing.T) {
 		for seed := range uint64(8) {
 			t.Run(fmt.Sprint(tc.name, " ", seed), func(t *testing.T) {
 				table := newFlows(t, Config{Flows: tc.table, Idle: tc.idle, Seed: seed + 1})
-				counts := newSketch(t, sketch.Config{Width: 256, Precision: 10, Seed: seed + 1})
-				plain := newSketch(t, sketch.Config{Width: 256, Precision: 10, Seed: seed + 1})
-				aside := newFlows(t, Config{Flows: 1000})
 				g := newSource(seed)
 				f := newFinder(table)
 				for round := range 8 {
 					c := new(crowd)
 					c.random(g, tc.packets/8, round*tc.flows/6, tc.flows)
-					f.judge(t, c, c.onKernel(t, table, counts, 3, 5))
-					c.onCPU(aside, plain, 3)
+					f.judge(t, c, c.onKernel(t, table, 3, 5))
 					for range g.IntN(4) {
 						table.Advance()
 					}
 				}
-				sameSketch(t, counts, plain)
 			})
 		}
 	}
@@ -334,7 +298,7 @@ func (f *finder) entries(t *testing.T, seen map[key]uint32) {
 func TestAKernelWithoutATableFindsNoFlow(t *testing.T) {
 	c := new(crowd)
 	c.random(newSource(1), 100, 0, 10)
-	for i, d := range c.onKernel(t, nil, nil, 1, 2) {
+	for i, d := range c.onKernel(t, nil, 1, 2) {
 		if d.Flow != 77 {
 			t.Fatalf("packet %d: flow %d", i, d.Flow)
 		}
@@ -344,15 +308,15 @@ func TestAKernelWithoutATableFindsNoFlow(t *testing.T) {
 // TestABatchOfAnOlderEpochTakesNothingOver: a batch may end after the epoch that it began in. What it sees
 // of the next epoch is young, and stays of that epoch.
 func TestABatchOfAnOlderEpochTakesNothingOver(t *testing.T) {
-	table, sketch := newFlows(t, Config{Flows: 13, Idle: 1, Seed: 1}), newSketch(t, sketch.Config{})
+	table := newFlows(t, Config{Flows: 13, Idle: 1, Seed: 1})
 	table.epoch = 100
 	young, old := new(crowd), new(crowd)
 	young.random(newSource(1), 400, 0, 20)
 	old.random(newSource(2), 400, 0, 40)
-	young.onKernel(t, table, sketch, 1, 3)
+	young.onKernel(t, table, 1, 3)
 	tags, full := slices.Clone(table.tags), table.Stats().Full
 	table.epoch = 99
-	old.onKernel(t, table, sketch, 1, 3)
+	old.onKernel(t, table, 1, 3)
 	for i, tag := range tags {
 		if tag != tagEmpty && table.tags[i] != tag {
 			t.Errorf("slot %d: tag %#x, was %#x", i+1, table.tags[i], tag)
@@ -368,7 +332,7 @@ func TestABatchOfAnOlderEpochTakesNothingOver(t *testing.T) {
 // packets were told still holds.
 func TestBatchesOfTwoEpochsAtOnce(t *testing.T) {
 	for seed := range uint64(30) {
-		table, sketch := newFlows(t, Config{Flows: 100, Idle: 1, Seed: seed + 1}), newSketch(t, sketch.Config{})
+		table := newFlows(t, Config{Flows: 100, Idle: 1, Seed: seed + 1})
 		g := newSource(seed)
 		back, others := new(crowd), new(crowd)
 		for id := range 128 {
@@ -378,10 +342,10 @@ func TestBatchesOfTwoEpochsAtOnce(t *testing.T) {
 			others.add(tuple.Tuple{SrcHi: uint64(1000+g.IntN(128)) << 32, Ports: 2, Known: tuple.Ports}, packet.FlagIPv4, 64)
 		}
 		table.epoch = 9
-		back.onKernel(t, table, sketch, 1, 1)
+		back.onKernel(t, table, 1, 1)
 		table.epoch = 11
-		d, end := back.start(t, table, sketch, 10, 1, 2)
-		e, endOthers := others.start(t, table, sketch, 11, 1, 2)
+		d, end := back.start(t, table, 10, 1, 2)
+		e, endOthers := others.start(t, table, 11, 1, 2)
 		end()
 		endOthers()
 		for _, told := range []struct {

@@ -30,7 +30,6 @@ type Tuple struct {
 	End          uint32 // of the IP packet, where it lies within the total, else 0
 	Proto        uint8
 	Known        Known
-	Outer        uint8 // with FlagTunnel, L3 of an outer IPv4 header; 0 where it is none
 }
 
 // Chunk is the packets that go through the stages of the pass together. The stages write what they find

@@ -66,33 +66,3 @@ func (r *packetView) flow() direction {
 	f.src, f.dst = netip.AddrPortFrom(r.src, sport), netip.AddrPortFrom(r.dst, dport)
 	return f
 }
-
-// Sketch counts every source by itself, for Reference.
-type Sketch struct {
-	Sources        map[netip.Addr]*Rate // IPv4 addresses, and the first addresses of IPv6 /64s
-	Packets, Bytes uint64
-}
-
-// Rate holds the counts of a source.
-type Rate struct{ Packets, Bytes uint64 }
-
-// count counts a packet of n bytes.
-func (m *Sketch) count(src netip.Addr, n int) {
-	if m.Sources == nil {
-		m.Sources = map[netip.Addr]*Rate{}
-	}
-	if src.Is6() {
-		a := src.As16()
-		clear(a[8:])
-		src = netip.AddrFrom16(a)
-	}
-	r := m.Sources[src]
-	if r == nil {
-		r = new(Rate)
-		m.Sources[src] = r
-	}
-	r.Packets++
-	r.Bytes += uint64(n)
-	m.Packets++
-	m.Bytes += uint64(n)
-}

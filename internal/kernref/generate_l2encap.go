@@ -18,8 +18,6 @@ func (g Generator) L2Encap() []byte {
 	switch {
 	case g.Chance(40):
 		inner, ppp = g.ipv6(nil)[2:], 0x0057
-	case g.Chance(15):
-		inner = g.Tunnel()[14:]
 	case g.Chance(10):
 		inner, ppp = g.Bytes(30), 0xc021 // LCP, a pseudowire
 	}
@@ -49,9 +47,24 @@ func (g Generator) L2Encaps(n int) *packet.Batch {
 			p = g.Packet()
 		}
 		if g.Chance(40) {
-			p = g.DamageTunnel(p)
+			p = g.damageDeep(p)
 		}
 		packets = append(packets, g.Split(p[:min(len(p), 2048)]))
 	}
 	return BatchOf(packets...)
+}
+
+// damageDeep is Damage that also hits headers behind those of layer 2: a bit or a length.
+func (g Generator) damageDeep(p []byte) []byte {
+	if g.Chance(40) || len(p) < 60 {
+		return g.Damage(p)
+	}
+	at := 14 + g.IntN(min(len(p), 150)-15)
+	if g.Chance(50) {
+		p[at] ^= 1 << g.IntN(8)
+		return p
+	}
+	v := binary.BigEndian.Uint16(p[at:]) + uint16(g.IntN(81)) - 40
+	binary.BigEndian.PutUint16(p[at:], v)
+	return p
 }

@@ -26,8 +26,7 @@ type Lists struct {
 	MatchLimit int               // as in Config
 	Streams    map[string][]byte // what each direction of a flow has sent, by its addresses, ports and protocol; nil is none
 
-	Flows  *Flows  // nil is no flow table
-	Sketch *Sketch // nil counts nothing
+	Flows *Flows // nil is no flow table
 }
 
 // Reference does the header pass over b as an engine with ops and with the tables compiled from l
@@ -47,9 +46,6 @@ func Reference(b *packet.Batch, ops gpukern.Ops, l Lists) {
 		}
 		i++
 		r := look(b.Bytes(first), all, ops&gpukern.OpL2Encap != 0)
-		if ops&gpukern.OpTunnel != 0 {
-			r = r.inside()
-		}
 		r.offload = b.D[first].Flags&packet.FlagOffload != 0
 		if r.flags&packet.FlagMalformed != 0 {
 			r.l4, r.payload, r.src, r.dst = 0, 0, netip.Addr{}, netip.Addr{}
@@ -68,6 +64,9 @@ func Reference(b *packet.Batch, ops gpukern.Ops, l Lists) {
 	}
 }
 
+// anywhere is beyond the end of every packet.
+const anywhere = 1 << 30
+
 // packetView holds the fields of a packet that the reference reads.
 type packetView struct {
 	captured, all []byte
@@ -76,13 +75,11 @@ type packetView struct {
 	l3            int
 	next          int // offset of what the last IP header names; 0 where it was not reached
 	l4, payload   int
-	limit         int         // where the packet around this one lets it end
-	outer         *packetView // the packet around this one; nil is none
-	end           int         // where IP says that it ends; 0 where IP is not known
-	src, dst      netip.Addr  // not valid where IP is not known
-	l2encap       bool        // headers of MPLS and PPPoE are skipped
-	offload       bool        // the sending device makes the transport checksum
-	sport, dport  uint32      // noPort where there are none
+	end           int        // where IP says that it ends; 0 where IP is not known
+	src, dst      netip.Addr // not valid where IP is not known
+	l2encap       bool       // headers of MPLS and PPPoE are skipped
+	offload       bool       // the sending device makes the transport checksum
+	sport, dport  uint32     // noPort where there are none
 }
 
 // store writes what was found, as far as ops ask for it.
@@ -90,10 +87,7 @@ func (r *packetView) store(d *packet.Desc, ops gpukern.Ops, l Lists) {
 	d.L3, d.L4, d.Payload = uint8(r.l3), uint16(r.l4), uint16(r.payload)
 	d.Flags |= r.flags
 	d.Proto = r.proto
-	switch {
-	case ops&gpukern.OpFill != 0:
-		d.Flags |= r.fill()
-	case ops&gpukern.OpChecksum != 0:
+	if ops&gpukern.OpChecksum != 0 {
 		d.Flags |= r.checksums()
 	}
 	if ops&gpukern.OpFlow != 0 && l.Flows != nil {
@@ -104,9 +98,6 @@ func (r *packetView) store(d *packet.Desc, ops gpukern.Ops, l Lists) {
 	}
 	if ops&gpukern.OpFlow != 0 && l.Flows != nil {
 		d.Flow = l.Flows.see(r.flow())
-	}
-	if ops&gpukern.OpSketch != 0 && l.Sketch != nil {
-		l.Sketch.count(r.src, len(r.all))
 	}
 	if ops&gpukern.OpHash != 0 {
 		d.Hash = Toeplitz(l.HashKey[:], r.ends())
@@ -121,21 +112,21 @@ func (r *packetView) store(d *packet.Desc, ops gpukern.Ops, l Lists) {
 
 // look reads the headers of a packet.
 func look(captured, all []byte, l2encap bool) *packetView {
-	r := &packetView{captured: captured, all: all, limit: 1 << 30, l2encap: l2encap, sport: noPort, dport: noPort}
-	r.ethernet(0)
+	r := &packetView{captured: captured, all: all, l2encap: l2encap, sport: noPort, dport: noPort}
+	r.ethernet()
 	return r
 }
 
-// ethernet reads an Ethernet header at an offset, and its tags.
-func (r *packetView) ethernet(at int) {
-	if !r.within(at, wire.EthernetLen, r.limit) {
+// ethernet reads an Ethernet header and its tags.
+func (r *packetView) ethernet() {
+	if !r.within(0, wire.EthernetLen, anywhere) {
 		return
 	}
-	ether := wire.Ethernet(r.captured[at:]).EtherType()
-	at += wire.EthernetLen
+	ether := wire.Ethernet(r.captured).EtherType()
+	at := wire.EthernetLen
 	for tags := 0; tags < 2 && (ether == wire.EtherTypeVLAN || ether == wire.EtherTypeQinQ); tags++ {
 		r.flags |= packet.FlagVLAN
-		if !r.within(at, 4, r.limit) {
+		if !r.within(at, 4, anywhere) {
 			return
 		}
 		ether = wire.VLAN(r.captured[at:]).EtherType()
@@ -154,7 +145,7 @@ func (r *packetView) ethernet(at int) {
 
 // pppoe reads a PPPoE session header and the PPP protocol behind it: RFC 2516 4.
 func (r *packetView) pppoe(at int) {
-	if !r.within(at, 8, r.limit) {
+	if !r.within(at, 8, anywhere) {
 		return
 	}
 	switch string(r.captured[at:at+2]) + string(r.captured[at+6:at+8]) {
@@ -170,7 +161,7 @@ func (r *packetView) pppoe(at int) {
 // mpls reads a label stack: RFC 3032 2.1.
 func (r *packetView) mpls(at int, ether uint16) {
 	for n := 1; n <= 8; n++ {
-		if !r.within(at, 4*n+1, r.limit) {
+		if !r.within(at, 4*n+1, anywhere) {
 			return
 		}
 		entry := binary.BigEndian.Uint32(r.captured[at+4*n-4:])
@@ -204,11 +195,11 @@ func (r *packetView) network(at int, ether uint16) {
 
 // look4 reads an IPv4 header: RFC 791 3.1.
 func (r *packetView) look4(ip wire.IPv4) {
-	if len(ip) > 0 && (ip.Version() != 4 || ip.HeaderLen() < wire.IPv4Len) || r.l3+wire.IPv4Len > r.limit {
+	if len(ip) > 0 && (ip.Version() != 4 || ip.HeaderLen() < wire.IPv4Len) {
 		r.flags |= packet.FlagMalformed
 		return
 	}
-	if len(ip) >= wire.IPv4Len && (int(ip.TotalLen()) < ip.HeaderLen() || r.l3+int(ip.TotalLen()) > r.limit) {
+	if len(ip) >= wire.IPv4Len && int(ip.TotalLen()) < ip.HeaderLen() {
 		r.flags |= packet.FlagMalformed
 		return
 	}
@@ -242,16 +233,12 @@ func (r *packetView) bound(end int) {
 
 // look6 reads an IPv6 header and its extension headers: RFC 8200 3 and 4.
 func (r *packetView) look6(ip wire.IPv6) {
-	if len(ip) > 0 && ip.Version() != 6 || r.l3+wire.IPv6Len > r.limit {
+	if len(ip) > 0 && ip.Version() != 6 {
 		r.flags |= packet.FlagMalformed
 		return
 	}
 	if len(ip) < wire.IPv6Len {
 		r.flags |= packet.FlagTruncated
-		return
-	}
-	if r.l3+wire.IPv6Len+int(ip.PayloadLen()) > r.limit {
-		r.flags |= packet.FlagMalformed
 		return
 	}
 	r.flags |= packet.FlagIPv6
@@ -385,12 +372,10 @@ func (r *packetView) upper(at int) {
 // checksums returns the flags of the checksums that are right.
 func (r *packetView) checksums() packet.Flags {
 	var f packet.Flags
-	if headers := r.headers4(); len(headers) > 0 {
-		f = packet.FlagIPChecksumOK
-		for _, h := range headers {
-			if wire.Fold(wire.SumPlain(h, 0)) != 0 {
-				f = 0
-			}
+	if r.flags&packet.FlagIPv4 != 0 {
+		ip := wire.IPv4(r.captured[r.l3:])
+		if wire.Fold(wire.SumPlain(ip[:ip.HeaderLen()], 0)) == 0 {
+			f = packet.FlagIPChecksumOK
 		}
 	}
 	if r.payload == 0 || r.end > len(r.all) || r.flags&packet.FlagFragment != 0 {
@@ -422,18 +407,6 @@ func (r *packetView) checksums() packet.Flags {
 		f |= packet.FlagL4ChecksumOK
 	}
 	return f
-}
-
-// headers4 returns the IPv4 headers of the packet and of those around it.
-func (r *packetView) headers4() []wire.IPv4 {
-	var all []wire.IPv4
-	for ; r != nil; r = r.outer {
-		if r.flags&packet.FlagIPv4 != 0 {
-			ip := wire.IPv4(r.captured[r.l3:])
-			all = append(all, ip[:ip.HeaderLen()])
-		}
-	}
-	return all
 }
 
 func (r *packetView) pseudoHeader(n int) uint32 {

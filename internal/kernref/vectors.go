@@ -27,7 +27,6 @@ import (
 //	literal RULE exact|nocase HEX
 //	match PIECE RULE END                  in the packet before, at most DefaultMatchLimit and one with rule 0
 //	ops NAME[+NAME...]                    what the engine does; without it parse, checksum, hash, acl, lpm and literals
-//	filled HEX[+HEX...]                   the packet before, after the pass; only where it changes
 //
 // "#" begins a comment. The hash key is gpukern.DefaultHashKey.
 type Vectors struct {
@@ -35,7 +34,6 @@ type Vectors struct {
 	Packets [][][]byte // their pieces
 	Finds   []packet.Desc
 	Matches [][]packet.Match // of each packet; D counts its pieces
-	Filled  [][][]byte       // what the pass leaves of each packet; nil is what it was
 	Ops     gpukern.Ops      // 0 is gpukern.OpsHeader and gpukern.OpLiterals
 }
 
@@ -73,14 +71,7 @@ func (v *Vectors) line(kind string, words []string) error {
 		return parsePrefix(prefix, &v.Lists.Routes[len(v.Lists.Routes)-1].Prefix)
 	case "packet":
 		pieces, err := piecesOf(args)
-		v.Packets, v.Matches, v.Filled = append(v.Packets, pieces), append(v.Matches, nil), append(v.Filled, nil)
-		return err
-	case "filled":
-		if len(v.Filled) == 0 {
-			return errors.New("filled before any packet")
-		}
-		var err error
-		v.Filled[len(v.Filled)-1], err = piecesOf(args)
+		v.Packets, v.Matches = append(v.Packets, pieces), append(v.Matches, nil)
 		return err
 	case "ops":
 		return v.ops(args)
@@ -101,7 +92,7 @@ func (v *Vectors) line(kind string, words []string) error {
 		*last = append(*last, m)
 		return err
 	default:
-		return fmt.Errorf("%q is neither rule, route, literal, ops, packet, find, match nor filled", kind)
+		return fmt.Errorf("%q is neither rule, route, literal, ops, packet, find nor match", kind)
 	}
 }
 
@@ -225,9 +216,6 @@ func (v *Vectors) Bytes() []byte {
 			d.L3, d.L4, d.Payload, d.Proto, d.Flags, d.Hash, d.Rule, d.NextHop)
 		for _, m := range v.Matches[i] {
 			fmt.Fprintf(&out, "match "+matchFormat+"\n", m.D, m.Rule, m.End)
-		}
-		if v.Filled[i] != nil {
-			fmt.Fprintln(&out, "filled", Hex(v.Filled[i]))
 		}
 	}
 	return out.Bytes()

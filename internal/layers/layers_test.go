@@ -57,14 +57,13 @@ gpukern/sign      : gpukern/ecdsa gpukern/montgomery
 gpukern/x25519    : gpukern/montgomery
 gpukern/aead      : packet
 gpukern/digest    :
-gpukern/sketch    : packet ring gpukern/image gpukern/tuple internal/random
 gpukern/literal   : gpukern/image
-gpukern           : packet wire gpukern/acl gpukern/flow gpukern/image gpukern/literal gpukern/lpm gpukern/sketch gpukern/tuple
+gpukern           : packet wire gpukern/acl gpukern/flow gpukern/image gpukern/literal gpukern/lpm gpukern/tuple
 gpukern/cuda/ptx  :
 gpukern/cuda/pubkey/ptx:
 gpukern/cuda/symmetric/ptx:
 gpukern/cuda/loader: gpukern/cuda/dl gpukern/cuda/ptx gpukern/cuda/pubkey/ptx gpukern/cuda/symmetric/ptx
-gpukern/cuda      : packet gpukern gpukern/cuda/dl gpukern/flow gpukern/image gpukern/literal gpukern/sketch
+gpukern/cuda      : packet gpukern gpukern/cuda/dl gpukern/flow gpukern/image gpukern/literal
 gpukern/cuda/pubkey : gpukern/cuda gpukern/cuda/dl gpukern/sign gpukern/x25519
 gpukern/cuda/symmetric : gpukern/cuda gpukern/cuda/dl gpukern/aead gpukern/digest
 gpukern/choose    : packet wire ring gpukern gpukern/cuda

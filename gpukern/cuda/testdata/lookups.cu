@@ -1,7 +1,6 @@
-/* Kernels for tests of the flow table and the sketches alone: what many threads do at once to tuples that
+/* Kernels for tests of the flow table alone: what many threads do at once to tuples that
  * lie in memory. What the tables would say of a packet is its tuple's end. `make kernels` builds no PTX. */
 #include "../flow.cuh"
-#include "../sketch.cuh"
 
 struct gk_lookups {
 	struct gk_pass pass;
@@ -10,8 +9,6 @@ struct gk_lookups {
 
 GK_FN void gk_lookup(const struct gk_pass *p, const struct gk_tuple *t, struct mr_desc *d)
 {
-	if (p->ops & GK_OP_SKETCH)
-		gk_sketch(p, t, d, d->len);
 	if (!(p->ops & GK_OP_FLOW) || gk_flow(p, t, d))
 		return;
 	d->rule = (u16)t->end;

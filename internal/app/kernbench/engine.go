@@ -7,19 +7,17 @@ import (
 
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/gpukern/flow"
-	"github.com/millrace/millrace/gpukern/sketch"
 	"github.com/millrace/millrace/packet"
 )
 
 // engine is an engine with the state that it was given, which goes when it goes.
 type engine struct {
 	gpukern.Engine
-	flows  *flow.Table
-	sketch *sketch.Sketch
+	flows *flow.Table
 }
 
 // stateful reports whether an operation remembers packets: each engine has a state of its own then.
-func (o *Op) stateful() bool { return o.ops&(gpukern.OpFlow|gpukern.OpSketch) != 0 }
+func (o *Op) stateful() bool { return o.ops&gpukern.OpFlow != 0 }
 
 // open makes an engine for o with new state: what start does with a configuration.
 func (t *tables) open(o *Op, depth int, start func(gpukern.Config) (gpukern.Engine, error)) (_ *engine, err error) {
@@ -34,12 +32,7 @@ func (t *tables) open(o *Op, depth int, start func(gpukern.Config) (gpukern.Engi
 			return nil, err
 		}
 	}
-	if o.ops&gpukern.OpSketch != 0 {
-		if e.sketch, err = sketch.New(sketch.Config{Seed: t.seed}); err != nil {
-			return nil, err
-		}
-	}
-	one, err := start(gpukern.Config{Ops: o.ops, Tables: t.compiled, Depth: depth, Flows: e.flows, Sketch: e.sketch})
+	one, err := start(gpukern.Config{Ops: o.ops, Tables: t.compiled, Depth: depth, Flows: e.flows})
 	if err != nil {
 		return nil, err
 	}
@@ -63,9 +56,6 @@ func (e *engine) Close() error {
 	}
 	if e.flows != nil {
 		errs = append(errs, e.flows.Close())
-	}
-	if e.sketch != nil {
-		errs = append(errs, e.sketch.Close())
 	}
 	return errors.Join(errs...)
 }

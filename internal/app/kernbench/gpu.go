@@ -138,7 +138,7 @@ func (r *resident) open() (err error) {
 	}
 	key := gpukern.DefaultHashKey
 	tables := r.c.tables.compiled.Image(&key)
-	for _, m := range []image.Image{tables, gpukern.State(r.state.flows, r.state.sketch)} {
+	for _, m := range []image.Image{tables, gpukern.State(r.state.flows)} {
 		t, err := r.g.dev.Upload(m)
 		if err != nil {
 			return err
@@ -187,31 +187,7 @@ func (r *resident) run(w *work) (time.Duration, error) {
 	if err == nil && r.search != nil {
 		r.search.WriteMatches(w.batches[0], r.c.tables.compiled.Literals)
 	}
-	if err == nil && r.c.op.ops&gpukern.OpFill != 0 {
-		err = batch.Frames(r.c.load.arena.Mem)
-	}
 	return took / time.Duration(launches), errors.Join(err, batch.Close())
-}
-
-// settle reads the sketch back and compares it.
-func (r *resident) settle(e *expectation, times uint64) error {
-	if r.state.sketch == nil {
-		return nil
-	}
-	if err := r.g.readBack(r.lists[1], gpukern.State(r.state.flows, r.state.sketch)); err != nil {
-		return err
-	}
-	return e.compareSketch(r.state.sketch, times*uint64(launches))
-}
-
-// readBack copies the parts of a state from the device.
-func (g *gpu) readBack(t *cuda.Table, m image.Image) error {
-	for i, p := range m.Parts {
-		if err := g.dev.Download(p.Data, t.Part(i)); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func (r *resident) close() error {

@@ -108,20 +108,16 @@ func (l *load) made(o *Op, size string, n int, f *traffic, fill func(i int, p []
 	}
 	for i := range n {
 		length := lens[i%len(lens)]
-		kind := noTunnel
-		if o.tunnels {
-			kind = fit(i, length)
-		}
 		t := f.flow(g.IntN(flows))
 		if g.IntN(2) == 0 {
 			t = t.back()
 		}
-		p := l.add(max(length, t.least(kind)))
+		p := l.add(max(length, t.least()))
 		if p == nil {
 			return
 		}
 		fill(i, p)
-		t.write(p, kind)
+		t.write(p)
 	}
 }
 

@@ -94,10 +94,7 @@ func (f *Figure) runs(ctx context.Context, c *trial, r runner, w *work, d time.D
 	f.BytesPerSecond = f.PacketsPerSecond * c.bytesCounted()
 	f.NoRoom = w.noRoom()
 	f.CPUWatts, f.GPUWatts = meter.watts()
-	if c.op.tableFilled(len(c.load.desc)) {
-		return nil // the filling counted too
-	}
-	return r.settle(c.want, uint64(f.Runs)*uint64(w.packets()/len(c.load.desc)))
+	return nil
 }
 
 // threadTime returns the CPU time of the calling thread.
@@ -106,9 +103,6 @@ func threadTime() time.Duration {
 	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts) // cannot fail
 	return time.Duration(ts.Nano())
 }
-
-// tableFilled reports whether flows of n packets are not all, so that fill has run others.
-func (o *Op) tableFilled(n int) bool { return o.flows > n }
 
 // bytesCounted returns how many bytes of a packet count: those of the payload where only that is
 // looked at.

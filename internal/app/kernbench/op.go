@@ -17,9 +17,8 @@ type Op struct {
 	rules    int // of the ACL
 	routes4  int
 	routes6  int
-	flows    int // different flows of the traffic, and in the flow table
-	patterns int // literals
-	tunnels  bool
+	flows    int      // different flows of the traffic, and in the flow table
+	patterns int      // literals
 	sizes    []string // instead of the usual ones
 	latency  bool     // batches of it are timed one by one
 	null     bool     // the GPU touches no packet
@@ -47,7 +46,7 @@ var usualSizes = Sizes()[:5]
 const usualFlows = 1 << 16
 
 const (
-	fused = gpukern.OpsHeader | gpukern.OpTunnel | gpukern.OpFlow | gpukern.OpSketch
+	fused = gpukern.OpsHeader | gpukern.OpFlow
 	parse = gpukern.OpParse
 )
 
@@ -60,14 +59,11 @@ var catalogue = []Op{
 	{Name: "acl-1k", Title: "5-tuple rules, 1 000", ops: parse | gpukern.OpACL, rules: 1000},
 	{Name: "acl-10k", Title: "5-tuple rules, 10 000", ops: parse | gpukern.OpACL, rules: 10000},
 	{Name: "lpm", Title: "longest prefix match, 1 M IPv4 and 200 k IPv6 routes", ops: parse | gpukern.OpLPM, routes4: 1_000_000, routes6: 200_000},
-	{Name: "tunnel", Title: "inner headers of VXLAN, GRE and IP in IP", ops: parse | gpukern.OpTunnel, tunnels: true},
 	{Name: "flow-1k", Title: "flow table, 1 000 flows", ops: parse | gpukern.OpFlow, flows: 1000},
 	{Name: "flow-1m", Title: "flow table, 1 M flows", ops: parse | gpukern.OpFlow, flows: 1 << 20},
 	{Name: "flow-16m", Title: "flow table, 16 M flows", ops: parse | gpukern.OpFlow, flows: 15 << 20, sizes: []string{Size64}},
-	{Name: "sketch", Title: "count-min and HyperLogLog", ops: parse | gpukern.OpSketch},
-	{Name: "fill", Title: "checksums written for transmit", ops: parse | gpukern.OpFill},
 	{Name: "header", Title: "parse, checksums, hash, 100 rules, 1 000 routes", ops: gpukern.OpsHeader, rules: 100, routes4: 1000, latency: true},
-	{Name: "fused", Title: "header pass with everything: checksums, hash, tunnels, flow table, 10 000 rules, 1 M routes, sketches", ops: fused, rules: 10000, routes4: 1_000_000, routes6: 200_000, latency: true},
+	{Name: "fused", Title: "header pass with everything: checksums, hash, flow table, 10 000 rules, 1 M routes", ops: fused, rules: 10000, routes4: 1_000_000, routes6: 200_000, latency: true},
 	{Name: "literals-100", Title: "literals of 3-64 bytes, 100", ops: parse | gpukern.OpLiterals, patterns: 100, sizes: Sizes()},
 	{Name: "literals-1k", Title: "literals of 3-64 bytes, 1 000", ops: parse | gpukern.OpLiterals, patterns: 1000, sizes: Sizes(), latency: true},
 	{Name: "literals-10k", Title: "literals of 3-64 bytes, 10 000", ops: parse | gpukern.OpLiterals, patterns: 10000, sizes: Sizes(), latency: true},

@@ -21,7 +21,7 @@ func (r *Report) WritePage(w io.Writer) {
 	t := markdown{w}
 	t.head("operation", "packets", "one core", "all cores", "GPU, host memory", "GPU memory", "GPU/one", "GPU/all", "from", "GPU, nJ a packet")
 	for i := range r.Rows {
-		if row := &r.Rows[i]; row.Error == "" && slices.Contains(pageSizes, row.Size) {
+		if row := &r.Rows[i]; row.Error == "" && slices.Contains(pageSizes, row.Size) && measured(row.Op) {
 			t.row(r.pageCells(row)...)
 		}
 	}
@@ -39,6 +39,11 @@ func (r *Report) WritePage(w io.Writer) {
 	for _, c := range r.Calibrations {
 		t.row(c.Ops, strconv.Itoa(c.Bytes), fewest(c.BreakEven), fewest(c.BreakEvenAlone))
 	}
+}
+
+// measured reports whether an operation is one of the catalogue: reports that are stored may have others, which are gone.
+func measured(op string) bool {
+	return slices.ContainsFunc(catalogue, func(o Op) bool { return o.Name == op })
 }
 
 func (r *Report) pageCells(row *Row) []string {

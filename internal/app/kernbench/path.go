@@ -32,9 +32,6 @@ type runner interface {
 	// run runs the batches of a work once, and says how long that took.
 	run(w *work) (time.Duration, error)
 
-	// settle compares what the path has counted in all, after it went over the load so many times.
-	settle(e *expectation, times uint64) error
-
 	close() error
 }
 
@@ -71,18 +68,6 @@ func (s *single) run(w *work) (time.Duration, error) {
 	start := time.Now()
 	err := pump(s.Engine, w.batches)
 	return time.Since(start), err
-}
-
-func (s *single) settle(e *expectation, times uint64) error {
-	if s.sketch == nil {
-		return nil
-	}
-	if on, ok := s.Engine.(interface{ ReadSketch() error }); ok { // it counts on a device
-		if err := on.ReadSketch(); err != nil {
-			return err
-		}
-	}
-	return e.compareSketch(s.sketch, times)
 }
 
 func (s *single) close() error { return s.engine.Close() }
@@ -161,18 +146,6 @@ func (c *crowd) run(w *work) (time.Duration, error) {
 		errs = append(errs, <-c.done)
 	}
 	return time.Since(start), errors.Join(errs...)
-}
-
-func (c *crowd) settle(e *expectation, times uint64) error {
-	for _, one := range c.engines {
-		if one.sketch == nil {
-			continue
-		}
-		if err := e.compareSketch(one.sketch, times/uint64(len(c.engines))); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func (c *crowd) close() error {

@@ -68,27 +68,25 @@ func lengths(size string) []int {
 	return []int{n}
 }
 
-// least returns the length of the shortest packet of t in a tunnel: one of UDP without a payload.
-func (t tuple) least(kind tunnel) int {
-	ip := wire.IPv4Len
+// least returns the length of the shortest packet of t: one of UDP without a payload.
+func (t tuple) least() int {
 	if t.src.Is6() {
-		ip = wire.IPv6Len
+		return wire.EthernetLen + wire.IPv6Len + wire.UDPLen
 	}
-	return wire.EthernetLen + kind.headers() + ip + wire.UDPLen
+	return wire.EthernetLen + wire.IPv4Len + wire.UDPLen
 }
 
 // write makes a packet of t that fills p, with right checksums; the payload is what p holds there.
-// Where p is too short for TCP the packet is one of UDP. kind says in what it is packed.
-func (t tuple) write(p []byte, kind tunnel) {
+// Where p is too short for TCP the packet is one of UDP.
+func (t tuple) write(p []byte) {
 	wire.Ethernet(p).SetDst(wire.MAC{2, 0, 0, 0, 0, 2})
 	wire.Ethernet(p).SetSrc(wire.MAC{2, 0, 0, 0, 0, 1})
 	ether := uint16(wire.EtherTypeIPv4)
-	if kind == 0 && t.src.Is6() {
+	if t.src.Is6() {
 		ether = wire.EtherTypeIPv6
 	}
 	wire.Ethernet(p).SetEtherType(ether)
-	at := kind.write(p[wire.EthernetLen:], t.src.Is6())
-	t.writeIP(p[wire.EthernetLen+at:])
+	t.writeIP(p[wire.EthernetLen:])
 }
 
 // writeIP makes an IP packet that fills p.
@@ -152,66 +150,4 @@ func writeIPv4(p []byte, src, dst [4]byte, proto uint8) {
 	ip.SetSrc(src)
 	ip.SetDst(dst)
 	ip.SetChecksum(wire.Fold(wire.Sum(p[:wire.IPv4Len], 0)))
-}
-
-// tunnel is the encapsulation of a packet.
-type tunnel uint8
-
-const (
-	noTunnel tunnel = iota
-	ipInIP
-	overGRE
-	overVXLAN
-)
-
-// headers returns the bytes that stand between Ethernet and the inner packet.
-func (k tunnel) headers() int {
-	switch k {
-	case ipInIP:
-		return wire.IPv4Len
-	case overGRE:
-		return wire.IPv4Len + wire.GRELen
-	case overVXLAN:
-		return wire.IPv4Len + wire.UDPLen + wire.VXLANLen + wire.EthernetLen
-	}
-	return 0
-}
-
-// fit returns the tunnel of packet i of a length, in turn: plain IP in IP where no other has room
-// for a UDP datagram over IPv6.
-func fit(i, length int) tunnel {
-	k := tunnel(1 + i%3)
-	if wire.EthernetLen+k.headers()+wire.IPv6Len+wire.UDPLen > length {
-		return ipInIP
-	}
-	return k
-}
-
-// write makes the outer headers of an IP packet that fills p, and returns where the inner one begins.
-func (k tunnel) write(p []byte, v6 bool) int {
-	src, dst := [4]byte{198, 18, 0, 1}, [4]byte{198, 18, 0, 2}
-	ether, inner := uint16(wire.EtherTypeIPv4), uint8(wire.ProtoIPIP)
-	if v6 {
-		ether, inner = wire.EtherTypeIPv6, wire.ProtoIPv6
-	}
-	switch k {
-	case ipInIP:
-		writeIPv4(p, src, dst, inner)
-	case overGRE:
-		writeIPv4(p, src, dst, wire.ProtoGRE)
-		binary.BigEndian.PutUint32(p[wire.IPv4Len:], uint32(ether)) // RFC 2784 2.1: no options
-	case overVXLAN:
-		writeIPv4(p, src, dst, wire.ProtoUDP)
-		udp := p[wire.IPv4Len:]
-		binary.BigEndian.PutUint16(udp, 49152)
-		binary.BigEndian.PutUint16(udp[2:], 4789)
-		binary.BigEndian.PutUint16(udp[4:], uint16(len(udp)))
-		binary.BigEndian.PutUint16(udp[6:], 0)
-		binary.BigEndian.PutUint64(udp[wire.UDPLen:], 0x08<<56|42<<8) // RFC 7348 5: I flag, VNI 42
-		eth := wire.Ethernet(udp[wire.UDPLen+wire.VXLANLen:])
-		eth.SetDst(wire.MAC{2, 0, 0, 0, 1, 2})
-		eth.SetSrc(wire.MAC{2, 0, 0, 0, 1, 1})
-		eth.SetEtherType(ether)
-	}
-	return k.headers()
 }

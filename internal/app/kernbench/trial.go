@@ -46,7 +46,7 @@ func (c *trial) fill(r runner, w *work) error {
 			if p == nil {
 				break
 			}
-			c.traffic.flow(at).write(p, noTunnel)
+			c.traffic.flow(at).write(p)
 			at++
 		}
 		if _, err := r.run(w.part(l.desc)); err != nil {
