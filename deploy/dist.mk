@@ -8,7 +8,11 @@ NFPM       := github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.43.4
 DIST_VERSION = $(shell echo $(VERSION) | sed 's/^v//; s/-/+/g; /^[0-9]*\.[0-9]/!s/^/0.0.0~/')
 DIST_EPOCH   = $(shell git log -1 --format=%ct)
 
-.PHONY: dist dist-arch dist-check
+.PHONY: dist dist-arch dist-check build-waf
+
+build-waf: preload ## build bin/millrace-waf, static, which has a web application firewall
+	@mkdir -p $(BIN)
+	$(GO) -C cmd build -trimpath -tags waf -ldflags '$(LDFLAGS)' -o ../$(BIN)/millrace-waf ./millrace
 
 dist: build ## tarballs, .deb, .rpm, a container image, bills of materials and checksums, in dist/
 	@rm -rf $(DIST) && mkdir -p $(DIST)

@@ -104,7 +104,7 @@ func runGateway(ctx context.Context, c *console, f *gatewayFlags) error {
 	b, log := thisBuild(), c.logger(f.json)
 	d, err := daemon.Open(f.config, daemon.Options{
 		Predecessor: predecessor, Program: f.program(), Notify: lifetime.Notify,
-		Log: log, LogDropped: errs.Dropped, Admin: true, Config: f.parse, Engine: f.engine, ExtraProcessor: f.extraProcessor, Metrics: prom.Handler,
+		Log: log, LogDropped: errs.Dropped, Admin: true, Config: f.parse, Engine: f.engine, ExtraProcessor: f.extraProcessor, Metrics: prom.Handler, Firewall: firewall,
 		Build: metrics.Build{Version: b.Version, Commit: b.Commit},
 	})
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/internal/regfile"
 	"github.com/millrace/millrace/l4/inspection"
+	l7control "github.com/millrace/millrace/l7/control"
 )
 
 func newGatewayCheck(c *console) *cobra.Command {
@@ -164,7 +165,7 @@ func examineGateway(c *console, file string) (*config.Config, error) {
 	if cfg == nil {
 		return nil, err
 	}
-	return cfg, config.JoinErrors(err, inspection.Check(cfg))
+	return cfg, config.JoinErrors(config.JoinErrors(err, inspection.Check(cfg)), l7control.CheckFirewalls(cfg, firewall))
 }
 
 func newGatewayReload(c *console) *cobra.Command {

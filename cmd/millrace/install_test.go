@@ -56,7 +56,14 @@ func TestExamplesAreValidWithTheFilesThatTheyName(t *testing.T) {
 		if filepath.Base(file) == "stack.yaml" {
 			args = []string{"stack", "up", "--check", "-c", file}
 		}
-		if code, _, errs := run(args...); code != exitOK {
+		code, _, errs := run(args...)
+		if filepath.Base(file) == "waf.yaml" && firewall == nil { // it is for another program, which the error names
+			if code != exitConfig || !strings.Contains(errs, "millrace-waf") {
+				t.Errorf("%v: code %d %s", args, code, errs)
+			}
+			continue
+		}
+		if code != exitOK {
 			t.Errorf("%v: code %d %s", args, code, errs)
 		}
 	}

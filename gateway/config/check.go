@@ -74,6 +74,7 @@ func (d *checker) check(c *Config) {
 	d.checkACME(c)
 	d.checkRoutes(c)
 	d.checkGuards(c)
+	wafChecker{d}.check(c)
 	d.checkCaches(c)
 	d.checkPools(c)
 	names, ranges := map[string]int{}, map[frontAddr]bool{}

@@ -47,6 +47,9 @@ var kinds = map[string]string{
 	"redirect":         "listeners: [{name: l, address: 127.0.0.1:80, protocol: HTTP}]\nroutes: [{name: r, rules: [{filters: [{type: RequestRedirect, port: 81}]}]}]\n",
 	"rewrite":          strings.Replace(checked("HTTP", "drain: 9s"), "type: RequestHeaderModifier, remove: [x]", "type: URLRewrite, hostname: b.example", 1),
 	"regex":            strings.Replace(checked("HTTP", "drain: 9s"), "type: RequestHeaderModifier, remove: [x]", "type: URLRewrite, path: {type: ReplaceRegexMatch, pattern: /a, value: /b}", 1),
+	"shielded":         strings.Replace(checked("HTTP", "drain: 9s"), "name: l,", "name: l, waf: {rules: a, mode: prevent},", 1),
+	"watched":          strings.Replace(strings.Replace(checked("HTTP", "drain: 9s"), "name: l,", "name: l, waf: {rules: a},", 1), "name: r,", "name: r, waf: {rules: a},", 1),
+	"shielded route":   strings.Replace(checked("HTTP", "drain: 9s"), "name: r,", "name: r, waf: {rules: a, mode: prevent},", 1),
 	"cors":             strings.Replace(checked("HTTP", "drain: 9s"), "type: RequestHeaderModifier, remove: [x]", "type: CORS, allow_origins: ['https://a.example']", 1),
 	"mirror":           strings.Replace(checked("HTTP", "drain: 9s"), "type: RequestHeaderModifier, remove: [x]", "type: RequestMirror, pool: p", 1),
 	"affinity":         checked("HTTP", "affinity: {by: header, name: y}"),
@@ -158,7 +161,7 @@ listeners:
      forwarded: {trusted: 192.0.2.0/28, style: forwarded, via: true},
      tls: {acme: {names: b.example, dir: e, agree_to_terms: true, directory: 'https://ca.example/', ca_file: f, contact: 'mailto:a@b.example', challenges: tls-alpn-01, external_account: {key_id: k, key_file: l}}, certificates: [{cert: d, key: e, default: true, ocsp_file: o}], min_version: "1.3", max_version: "1.2", ciphers: TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384, ocsp: fetch, client_auth: {ca_file: f, crl_file: g, optional: true, forward: client-cert, forward_chain: true}, misdirected: "off", ticket_key_file: h},
      timeouts: {handshake: 1s, request_header: 1s, request_body: 1s, write: 1s, idle: 1s, stream: 1s, drain: 1s},
-     limits: {connections: 1, connection_requests: 1, streams: 1, target_bytes: 100, header_bytes: 1024, header_fields: 9, body_bytes: 1}, rate_limits: [rl, z], hsts: {max_age: 9000h, include_subdomains: true, preload: true}, error_pages: [{status: 503, file: p.html, content_type: text/plain}], sources: {deny: [192.0.2.9], allow: [192.0.2.8], default: deny}}
+     limits: {connections: 1, connection_requests: 1, streams: 1, target_bytes: 100, header_bytes: 1024, header_fields: 9, body_bytes: 1}, waf: {mode: prevent, rules: b, body_bytes: 2048, excess: pass, timeout: 2s, responses: true}, rate_limits: [rl, z], hsts: {max_age: 9000h, include_subdomains: true, preload: true}, error_pages: [{status: 503, file: p.html, content_type: text/plain}], sources: {deny: [192.0.2.9], allow: [192.0.2.8], default: deny}}
 routes:
   - name: q
     listeners: l
@@ -171,6 +174,7 @@ routes:
     concurrency: {requests: 3, pending: 4, wait: 1m}
     maintenance: {retry_after: 1m, allow: 192.0.2.9}
     limits: {body_bytes: 5}
+    waf: {mode: prevent, rules: b, body_bytes: 2048, excess: pass, timeout: 2s, responses: true}
     error_pages: [{status: 503, file: p.html, content_type: text/plain}]
     auth:
       basic: {file: v, realm: r}

@@ -42,7 +42,7 @@ func TestTheExampleAtL7HasEveryKeyAndTheDefaultsItStates(t *testing.T) {
 		"stream": true, "buffer": true, "client_auth": true, "ca_file": true, "crl_file": true, "optional": true, "ticket_key_file": true,
 		"certificate": true, "insecure": true, "state": true, "max_connections": true, "timeout": true, "interval": true, "rise": true, "fall": true,
 		"success_rate": true, "min_backends": true, "min_requests": true, "factor_percent": true,
-		"early_data": true, "device": true, "udp": true, "command": true, "via": true, "to": true, "external_account": true, "syslog": true, "ocsp_file": true, "key_id": true, "key_file": true,
+		"waf": true, "excess": true, "early_data": true, "device": true, "udp": true, "command": true, "via": true, "to": true, "external_account": true, "syslog": true, "ocsp_file": true, "key_id": true, "key_file": true,
 	}
 	for _, k := range Schema().Keys() {
 		name := k.Path[strings.LastIndexByte(k.Path, '.')+1:]

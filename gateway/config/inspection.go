@@ -179,7 +179,7 @@ func (d *decoder) placedText(n *yaml.Node, key string, to *string) bool {
 	return true
 }
 
-// InspectionPlace returns a problem, without a message, where a value of the section inspection stands: the name of a file, a
+// InspectionPlace returns a problem, without a message, where a value of the section inspection or of a firewall stands: the name of a file, a
 // variable or an expression. For a value that is not there it has no place.
 func (c *Config) InspectionPlace(value string) Problem { return c.inspAt[value] }
 

@@ -49,6 +49,7 @@ type Listener struct {
 	HSTS          *HSTS            // key "hsts", of HTTPS; nil is none
 	ErrorPages    []ErrorPage      // key "error_pages", of HTTP and HTTPS
 	RateLimits    []string         // key "rate_limits", of HTTP and HTTPS: names of limits that count all requests
+	WAF           *WAF             // key "waf", of HTTP and HTTPS: rules that requests are evaluated by; nil is none
 }
 
 // CollidingFields selects the handling of fields of clients whose names differ from those that the gateway sets, removes or reads only

@@ -21,6 +21,7 @@ type Route struct {
 	Limits         RouteLimits    // key "limits"
 	ErrorPages     []ErrorPage    // key "error_pages": they come before those of the listener
 	Auth           *Auth          // key "auth": credentials that requests need; nil asks for none
+	WAF            *WAF           // key "waf": in place of that of the listener; nil is that
 	Concurrency    *Concurrency   // key "concurrency": requests at a time; nil is no bound
 }
 

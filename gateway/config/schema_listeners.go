@@ -28,6 +28,7 @@ type listenerPlace struct {
 	altSvc          *yaml.Node
 	earlyData       *yaml.Node
 	guard           guardPlace
+	waf             wafPlace
 	hsts            *yaml.Node
 	addresses       []*yaml.Node
 	certificates    []certificatePlace
@@ -157,6 +158,7 @@ func (d *l7Decoder) listeners(n *yaml.Node, c *Config) {
 			strictyaml.Optional("hsts", func(n *yaml.Node) { at.hsts = n; l.HSTS = &HSTS{}; guardDecoder{d}.hsts(n, l.HSTS) }),
 			strictyaml.Optional("error_pages", func(n *yaml.Node) { guardDecoder{d}.errorPages(n, &l.ErrorPages, &at.guard) }),
 			strictyaml.Optional("rate_limits", func(n *yaml.Node) { l.RateLimits, at.guard.rateLimits = d.references(n, "rate_limits") }),
+			wafDecoder{d}.key(&l.WAF, &at.waf),
 		)
 		if len(l.Versions) == 0 {
 			l.Versions = defaultVersions(l.Protocol)

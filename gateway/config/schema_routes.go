@@ -19,6 +19,7 @@ type routePlace struct {
 	hostnames  []*yaml.Node
 	upgrades   *yaml.Node
 	guard      guardPlace
+	waf        wafPlace
 	rules      []rulePlace
 	refs       []*yaml.Node // of streams
 }
@@ -56,6 +57,7 @@ func (d *l7Decoder) routes(n *yaml.Node, c *Config) {
 				strictyaml.Choice(d.Decoder, n, "expect_continue", &r.ExpectContinue, ExpectAnswer, ExpectForward)
 			}),
 			strictyaml.Optional("upgrades", func(n *yaml.Node) { d.upgrades(n, &r, &at) }),
+			wafDecoder{d}.key(&r.WAF, &at.waf),
 			strictyaml.Required("rules", func(n *yaml.Node) { d.rules(n, &r, &at) }),
 		)...)
 		c.Routes = append(c.Routes, r)

@@ -30,6 +30,7 @@ import (
 	"github.com/millrace/millrace/l4/inspection"
 	"github.com/millrace/millrace/l4/statesync"
 	l7control "github.com/millrace/millrace/l7/control"
+	"github.com/millrace/millrace/l7/waf"
 	"github.com/millrace/millrace/metrics"
 	"github.com/millrace/millrace/node"
 	"github.com/millrace/millrace/node/nexthop"
@@ -63,6 +64,9 @@ type Options struct {
 
 	ExtraProcessor bool // also where the configuration does not say so
 	GPU            cuda.Options
+
+	// Firewall reads rules of web application firewalls; nil: the program has no engine for them.
+	Firewall waf.Compiler
 
 	// Predecessor is the process that this one replaces, nil for none. Open takes it.
 	Predecessor *upgrade.Predecessor
@@ -386,7 +390,7 @@ func (d *Daemon) DryReload() (admin.Changes, error) {
 	if err != nil {
 		return admin.Changes{}, err
 	}
-	if err := inspection.Check(cfg); err != nil {
+	if err := config.JoinErrors(inspection.Check(cfg), l7control.CheckFirewalls(cfg, d.opt.Firewall)); err != nil {
 		return admin.Changes{}, err
 	}
 	changes := admin.NewChanges(config.Diff(d.cfg, cfg))

@@ -21,6 +21,7 @@ import (
 	"github.com/millrace/millrace/l7/quicconn"
 	"github.com/millrace/millrace/l7/topk"
 	"github.com/millrace/millrace/l7/transport"
+	"github.com/millrace/millrace/l7/waf"
 	"github.com/millrace/millrace/stack"
 	"github.com/millrace/millrace/stack/host"
 	"github.com/millrace/millrace/tls"
@@ -42,6 +43,10 @@ type Options struct {
 	// inspected.
 	Inspect func(workers int) []proxy.Inspector
 	Policy  func(name string) uint8
+
+	// Firewall reads rules of web application firewalls; nil: the program has no engine for them, and configurations with such rules are
+	// refused.
+	Firewall waf.Compiler
 
 	Inherited *Inherited // from the process that this one replaces; nil: it replaces none
 }
@@ -80,6 +85,7 @@ type Set struct {
 	caches     Caches
 	disks      map[string]*cacheDisk // by folder
 	traces     traces
+	firewalls  firewalls
 
 	authorities map[string]*authority // of ACME, by their folders
 	warned      map[string]time.Time  // of certificates that expire

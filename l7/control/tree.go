@@ -38,6 +38,7 @@ type plan struct {
 	caches     Caches
 	disks      map[string]*cacheDisk // by folder
 	sites      map[*config.Static]*files.Site
+	firewalls  firewalls
 
 	authorities map[string]*authority
 	log         plannedLog
@@ -72,7 +73,7 @@ func (n *plan) drop(s *Set) error {
 	if n.traces.exporter != nil && n.traces.exporter != n.before {
 		n.traces.exporter.Close()
 	}
-	return errors.Join(err, n.log.target.Close())
+	return errors.Join(err, n.log.target.Close(), n.firewalls.close())
 }
 
 // plan makes what a configuration needs, and keeps what is there. It changes nothing that is in use. The caller holds s.mu.
@@ -105,6 +106,9 @@ func (s *Set) plan(cfg *config.Config) (*plan, error) {
 	n.caches = planCaches(cfg, s.caches, len(s.loops))
 	if n.sites, err = openSites(cfg, s.static); err != nil {
 		return nil, err
+	}
+	if n.firewalls, err = planFirewalls(cfg, s.opt.Firewall, s.firewalls.counts, logPanic(s.opt.Log)); err != nil {
+		return nil, errors.Join(err, n.firewalls.close())
 	}
 	if err = errors.Join(s.planACME(n), planDisks(s, n)); err != nil {
 		return nil, errors.Join(err, n.drop(s))
@@ -150,6 +154,8 @@ func (s *Set) use(n *plan) error {
 	s.traces.leave(&n.traces)
 	s.traces = n.traces
 	s.caches = n.caches
+	errs = append(errs, s.firewalls.close())
+	s.firewalls = n.firewalls
 	s.caches.use(n.cfg)
 	errs = append(errs, useDisks(s, n))
 	errs = append(errs, s.useACME(n))
@@ -317,6 +323,7 @@ func (s *Set) planHTTP(n *plan, l *config.Listener, out *proxy.Listener) []route
 	for i := range refs {
 		rule := n.rule(rules[i].Name, s.route(n, refs[i].Route.Name), &refs[i])
 		rule.Guard, rule.Pages = n.routeGuard(refs[i].Route), n.pagesOf(refs[i].Route.ErrorPages)
+		rule.Firewall = n.firewalls.of(l, refs[i].Route)
 		rule.Files, rule.Cache = n.sites[refs[i].Rule.Static], n.cacheUse(&refs[i])
 		out.Rules, out.CORS = append(out.Rules, rule), out.CORS || rule.CORS != nil
 	}

@@ -76,8 +76,18 @@ func findRule(x *exchange, host, path, query string, client netip.Addr) {
 	x.serve(path, query, client)
 }
 
-// serve answers a request as its rule does, or begins its first attempt.
+// serve has the firewall of the rule evaluate a request, if there is one, and serves it.
 func (x *exchange) serve(path, query string, client netip.Addr) {
+	if f := x.rule.Firewall; f != nil {
+		x.shield = &shielded{Evaluation: f.Begin(), f: f, rest: routed{path, query, client}}
+		shielding{x}.evaluate()
+		return
+	}
+	serveRule(x, path, query, client)
+}
+
+// serveRule answers a request as its rule does, or begins its first attempt.
+func serveRule(x *exchange, path, query string, client netip.Addr) {
 	switch {
 	case x.rule.Response != nil:
 		x.respond(x.rule.Response)
@@ -249,6 +259,9 @@ func (x *exchange) forward(path, query string) {
 	if x.inspected != nil {
 		inspecting{x}.readable()
 	}
+	if x.shield != nil {
+		shielding{x}.uncoded()
+	}
 	if h := x.rule.RequestHeaders; h != nil {
 		editor{x}.edit(h)
 	}
@@ -399,6 +412,9 @@ func (x *exchange) leaveBack(cancel bool) {
 	}
 	if x.inspected != nil {
 		inspecting{x}.keepsHead(false)
+	}
+	if x.shield != nil {
+		shielding{x}.dropResponse()
 	}
 	x.back, x.backConn, x.direct, x.up.to, x.down.from = nil, nil, nil, nil, nil
 	if cancel {

@@ -23,7 +23,7 @@ type bypass struct {
 // startBypass has the rest of content move from one connection to the other by itself, where both are plain and it pays. TLS and
 // chunks change the bytes on their way, so that they have to pass here.
 func (x *exchange) startBypass(r *relay) {
-	if x.inspected != nil && x.inspected.watches(r == &x.down) {
+	if x.inspected != nil && x.inspected.watches(r == &x.down) || x.shield != nil && x.shield.watches(r == &x.down) {
 		return
 	}
 	a, b := x.caps.Direct, x.direct

@@ -142,6 +142,9 @@ func (x caching) appendKey(path, query string) {
 	if i := x.client.listener.Inspection; i != nil { // what nobody has inspected is none for a listener that inspects
 		c.text = append(c.text, '\n', i.Policy)
 	}
+	if evaluates(x.rule.Firewall) {
+		c.text = append(c.text, "\nwaf"...)
+	}
 }
 
 // leave ends the use with the exchange.

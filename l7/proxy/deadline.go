@@ -84,7 +84,8 @@ func (x *exchange) idleTime() (idle time.Duration) {
 //
 // Content that is paused waits for the backend, not for the client: a slow backend must not earn its client a 408.
 func (x *exchange) stopped() bool {
-	waits := x.phase == held && (x.inspected == nil || x.inspected.up != holding) // not for the client
+	gathers := x.inspected != nil && x.inspected.up == holding || x.shield != nil && x.shield.up == shieldGathers
+	waits := x.phase == held && !gathers // not for the client
 	return !x.phase.answered() && !waits && x.up.message == flowing && !x.up.paused
 }
 

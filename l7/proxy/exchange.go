@@ -64,6 +64,7 @@ type exchange struct {
 	traced    *trace.Request // nil: it has no spans
 	encoder   *compressed    // of the response; nil: it passes as it is
 	inspected *inspected     // nil: the listener inspects nothing
+	shield    *shielded      // nil: the rule has no firewall
 
 	// One timer bounds the whole, the attempt and the wait for the next byte: see bounds.
 	began       clock.Time
@@ -120,6 +121,9 @@ func (x *exchange) requestData(p []byte) {
 	if q := x.inspected; q != nil && q.up != unwatched && !(inspecting{x}).requestContent(p) {
 		return
 	}
+	if x.shield != nil && !(shielding{x}).requestContent(p) {
+		return
+	}
 	if isWebSocket(&x.outgoing) {
 		x.up.frames.Pass(p)
 	}
@@ -142,6 +146,9 @@ func (x *exchange) requestEnd(trailers []semantics.Field) {
 		trailers = x.client.listener.Names.Trailers(trailers)
 	}
 	if x.inspected != nil && !(inspecting{x}).requestEnd(trailers) {
+		return
+	}
+	if x.shield != nil && !(shielding{x}).requestEnd(trailers) {
 		return
 	}
 	endMirror(x)
@@ -244,8 +251,17 @@ func (x *exchange) responseHead(m *semantics.Message, e side.Ending) {
 	passHead(x, m, out, e)
 }
 
-// passHead passes the header of a response on. out is m as the client gets it: x.reply where it begins a tunnel.
+// passHead has the firewall evaluate the header of a response, if there is one, and passes it on. out is m as the client gets it: x.reply
+// where it begins a tunnel.
 func passHead(x *exchange, m, out *semantics.Message, e side.Ending) {
+	if x.shield != nil && !(shielding{x}).responseHead(m, out, e) {
+		return
+	}
+	sendHead(x, m, out, e)
+}
+
+// sendHead passes the header of a response on.
+func sendHead(x *exchange, m, out *semantics.Message, e side.Ending) {
 	if x.cached != nil && (caching{x}).arrived(m, e) {
 		return
 	}
@@ -322,6 +338,9 @@ func (x *exchange) responseData(p []byte) {
 
 // passContent passes content of the response on, or has it stored first.
 func passContent(x *exchange, p []byte) {
+	if x.shield != nil && !(shielding{x}).responseContent(p) {
+		return
+	}
 	if x.cached != nil && x.cached.gathers() {
 		caching{x}.collect(p)
 		return
@@ -351,6 +370,9 @@ func (x *exchange) responseEnd(trailers []semantics.Field) {
 		return
 	}
 	if q := x.inspected; q != nil && q.down != unwatched && !(inspecting{x}).responseEnd() {
+		return
+	}
+	if x.shield != nil && !(shielding{x}).responseEnd(trailers) {
 		return
 	}
 	if x.cached != nil && x.cached.gathers() {
@@ -409,6 +431,9 @@ func (x *exchange) finish() {
 	x.leaveBack(false)
 	if x.inspected != nil {
 		inspecting{x}.leave()
+	}
+	if x.shield != nil {
+		shielding{x}.leave()
 	}
 	if x.local != nil {
 		x.local.leave()

@@ -218,6 +218,9 @@ func (x *exchange) describe(took time.Duration) *Record {
 	if q := x.inspected; q != nil && q.reason != "" {
 		r.Reason = q.reason
 	}
+	if s := x.shield; s != nil && len(s.reason) > 0 {
+		r.Reason = view(s.reason)
+	}
 	if x.traced != nil {
 		r.TraceID = x.traced.ID()
 	}

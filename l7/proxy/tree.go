@@ -14,6 +14,7 @@ import (
 	"github.com/millrace/millrace/l7/route"
 	"github.com/millrace/millrace/l7/side"
 	"github.com/millrace/millrace/l7/trace"
+	"github.com/millrace/millrace/l7/waf"
 )
 
 // Tree is a configuration. It is not changed once workers have it: they read it without a lock, and for a moment of a reload some of
@@ -117,6 +118,8 @@ type Rule struct {
 	Route *Route // its counters; nil is none
 	// Guard decides which requests are served; nil serves all.
 	Guard *Guard
+	// Firewall evaluates the messages of requests that Guard permits, before anything answers; nil evaluates nothing.
+	Firewall *waf.Firewall
 	// Pages are the contents of responses of the gateway; they come before those of the listener.
 	Pages Pages
 	// Backends are the pools that requests are spread over by weight. None answers by Response, or 500.

@@ -1,6 +1,6 @@
 # Targets that compare Millrace with other implementations: their programs, suites and captures. None is part of `make test`.
 
-.PHONY: cache-tests interop interop-suricata interop-suricata-verify interop-gateway shim-sources interop-shim packetdrill llhttp h2spec bogo tlsfuzzer autobahn interop-quic peer-programs interop-peers test-vm pcap-oracle
+.PHONY: cache-tests crs-tests interop interop-suricata interop-suricata-verify interop-gateway shim-sources interop-shim packetdrill llhttp h2spec bogo tlsfuzzer autobahn interop-quic peer-programs interop-peers test-vm pcap-oracle
 
 PEER_PACKAGES  := chromium-headless-shell fonts-dejavu-core nginx-light clang-19 cmake
 
@@ -198,3 +198,6 @@ pcap-oracle: ## compare packet filter expressions with libpcap's own tests (need
 	MILLRACE_PCAP_ORACLE=$(abspath filter/expr/testdata/oracle.sh) MILLRACE_PCAP_PROGRAM=$(abspath bin)/pcap-oracle \
 	MILLRACE_PCAP_CORPUS=$(abspath bin)/pcap-corpus.json MILLRACE_PCAP_FILES=$(abspath $(LIBPCAP))/tests/filter \
 	$(GO) test ./filter/expr ./filter/ebpf -run 'Corpus|Generated' -v
+
+crs-tests: ## the regression tests of OWASP's Core Rule Set, through a gateway with a backend
+	MILLRACE_CRS_TESTS=all $(GO) -C cmd test -count=1 -v -timeout 30m -run '^TestCoreRuleSet$$' ./coraza

@@ -1,0 +1,227 @@
+package coraza
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/corazawaf/coraza/v3"
+	corazahttp "github.com/corazawaf/coraza/v3/http"
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/gateway/config"
+	"github.com/millrace/millrace/l7/control"
+	"github.com/millrace/millrace/l7/waf"
+	"github.com/millrace/millrace/semantics"
+)
+
+// files returns files of rules in a folder of the test.
+func files(t *testing.T, texts map[string]string) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	for name, text := range texts {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// An error in a file of rules is reported at its line, that of an included file too, and those of all files at once.
+func TestErrorsOfRulesHaveTheirPlace(t *testing.T) {
+	const good = "# a comment\nSecRule ARGS \"@rx evil\" \\\n  \"id:1,phase:2,deny\"\n"
+	for _, c := range []struct {
+		text, want string
+		line       int
+	}{
+		{good + "\n  SecRul ARGS \"@rx x\" \"id:2,phase:2,deny\"\n", "unknown directive", 5},
+		{good + "SecRule ARGS \"@rx (\" \\\n  \"id:2,phase:2,deny\"\n", "error parsing regexp", 4},
+		{good + "SecRule NONE \"@rx x\" \"id:2,phase:2,deny\"\n", "unknown variable", 4},
+		{good + "SecRule ARGS \"@rx x\" \"id:1,phase:2,deny\"\n", "duplicated", 4},
+		{good + "SecRule ARGS \"@pmFromFile none.data\" \"id:2,phase:2,deny\"\n", "none.data", 4},
+		{good + "SecRule ARGS \"@rx x\" \\\n", "not complete", 4},
+		{good + "Include bad.inc\n", "unknown directive", 0},
+	} {
+		dir := files(t, map[string]string{"a.conf": c.text, "bad.inc": "SecRuleEngine On\nSecNone On\n"})
+		_, err := Compile(waf.Settings{Files: []waf.File{{Name: "crs:setup"}, {Name: "a.conf", Path: dir + "/a.conf"}}})
+		var e *waf.FileError
+		if !errors.As(err, &e) || !strings.Contains(strings.ToLower(e.Message), c.want) {
+			t.Errorf("%q: %v, want %q", c.text, err, c.want)
+			continue
+		}
+		if c.line == 0 && (filepath.Base(e.Path) != "bad.inc" || e.Line != 2) {
+			t.Errorf("%q: at %s:%d, want bad.inc:2", c.text, e.Path, e.Line)
+		}
+		if e.File.Name != "a.conf" || c.line > 0 && (e.Line != c.line || filepath.Base(e.Path) != "a.conf" || e.Source == "") {
+			t.Errorf("%q: at %s:%d %q, want line %d", c.text, e.Path, e.Line, e.Source, c.line)
+		}
+	}
+	for name, want := range map[string]string{"none-*.conf": "no such file", "crs:nothing": "no part", "/dev/zero": "not a regular file"} {
+		if _, err := Compile(waf.Settings{Files: []waf.File{{Name: name, Path: name}}}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", name, err, want)
+		}
+	}
+}
+
+// The configuration check has the errors of rules at their lines, and without an engine says which program has one.
+func TestTheCheckHasErrorsOfRules(t *testing.T) {
+	dir := files(t, map[string]string{"a.conf": "SecRuleEngine On\n  SecNone On\n", "gateway.yaml": "listeners: [{name: l, address: 127.0.0.1:80, protocol: HTTP, waf: {rules: [crs, a.conf, b.conf]}}]\n"})
+	c, err := config.Load(dir + "/gateway.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ce := new(config.Error)
+	if err := control.CheckFirewalls(c, Compile); !errors.As(err, &ce) || len(ce.Problems) != 1 || ce.Problems[0].Line != 1 || !strings.Contains(ce.Problems[0].Message, "b.conf: there is no such file") {
+		t.Errorf("%v", err)
+	}
+	if err := os.WriteFile(dir+"/b.conf", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := control.CheckFirewalls(c, Compile); !errors.As(err, &ce) || len(ce.Problems) != 1 || ce.Problems[0].File != dir+"/a.conf" || ce.Problems[0].Line != 2 || ce.Problems[0].Column != 3 {
+		t.Errorf("%v", err)
+	}
+	if err := control.CheckFirewalls(c, nil); !errors.As(err, &ce) || len(ce.Problems) != 1 || !strings.Contains(ce.Problems[0].Hint, "millrace-waf") {
+		t.Errorf("%v", err)
+	}
+}
+
+// The configuration decides what follows from rules, whatever files say, and files keep the rest.
+func TestTheConfigurationDecidesTheMode(t *testing.T) {
+	dir := files(t, map[string]string{"a.conf": "SecRuleEngine Off\nSecRequestBodyAccess On\nSecRequestBodyLimit 10\nSecRequestBodyLimitAction Reject\nSecRule ARGS \"@rx evil\" \"id:7,phase:2,deny,status:406,log,msg:'m'\"\nSecRule ARGS \"@rx moved\" \"id:8,phase:2,redirect:https://a.example/,log,msg:'m'\"\n"})
+	for mode, want := range map[waf.Mode]int{waf.Detect: 0, waf.Prevent: 406} {
+		r, err := Compile(waf.Settings{Files: []waf.File{{Name: "a.conf", Path: dir + "/a.conf"}}, Mode: mode})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tx := r.Begin()
+		head := &waf.Request{Method: "POST", Target: "/", Protocol: "HTTP/1.1", Fields: []semantics.Field{{Name: "content-type", Value: "application/x-www-form-urlencoded"}}}
+		if v := tx.Request(head, false); !v.Content || v.Status != 0 {
+			t.Errorf("%+v", v)
+		}
+		if v := tx.Content([]byte("a=" + strings.Repeat("x", 100) + "evil")); v.Status != want || len(v.Matched) != 1 || v.Matched[0] != 7 {
+			t.Errorf("mode %d: %+v, want %d", mode, v, want)
+		}
+		tx.Close()
+		tx = r.Begin()
+		if v := tx.Request(&waf.Request{Method: "GET", Target: "/?a=moved", Protocol: "HTTP/1.1"}, true); mode == waf.Prevent && v.Status != 403 {
+			t.Errorf("a redirection is answered %+v", v)
+		}
+		tx.Close()
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Wrong use ends in a verdict or at a bound, with HTTP/1.1 and HTTP/2, and the gateway goes on.
+func TestHostileRequestsUnderTheRuleSet(t *testing.T) {
+	g := newTestGateway(t, "{rules: crs, mode: prevent, timeout: 300ms}", reflector)
+	ask := func(head, body string) int {
+		a := g.ask(fmt.Appendf(nil, "%s\r\nHost: a.example\r\nConnection: close\r\nAccept: */*\r\nUser-Agent: x\r\nContent-Length: %d\r\n\r\n%s", head, len(body), body))
+		if a.err != nil {
+			t.Errorf("%.60q: %v", head, a.err)
+		}
+		return a.status
+	}
+	const form = "POST / HTTP/1.1\r\nContent-Type: application/x-www-form-urlencoded"
+	for _, c := range []struct {
+		head, body string
+		want       []int
+	}{
+		{form, "a=hello", []int{200}},
+		{form, "a=' or 1=1 -- ", []int{403}},
+		{form, "a=" + strings.Repeat("<", 16000), []int{403, 503, 200}},      // a verdict, or the bound
+		{form, "a=" + strings.Repeat("(a+)+$ ", 2200), []int{403, 503, 200}}, // what other engines take exponential time for
+		{form, strings.Repeat("a[]=1&", 2700), []int{403, 503, 200, 400}},    // arguments
+		{form, "a=" + strings.Repeat("x", 17000), []int{413}},                // beyond body_bytes
+		{"POST / HTTP/1.1\r\nContent-Type: application/json", strings.Repeat("[", 8000), []int{400, 403, 503}},
+		{"POST / HTTP/1.1\r\nContent-Type: application/xml", strings.Repeat("<a>", 5000), []int{200, 400, 403, 503}},
+		{"POST / HTTP/1.1\r\nContent-Type: multipart/form-data; boundary=b", "--b\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n" + strings.Repeat("x", 9000), []int{400, 403, 503}},
+		{"GET /?" + strings.Repeat("a=1&", 1500) + " HTTP/1.1", "", []int{200, 400, 403, 414, 503}},
+		{"GET / HTTP/1.1\r\nX-Long: " + strings.Repeat("y", 12000), "", []int{200, 403, 431, 503}},
+	} {
+		got := ask(c.head, c.body)
+		ok := false
+		for _, w := range c.want {
+			ok = ok || got == w
+		}
+		if !ok {
+			t.Errorf("%.60q, %d bytes: %d, want one of %v", c.head, len(c.body), got, c.want)
+		}
+	}
+	for range 600 { // evaluations that were given up end, and others are served again
+		if got := ask(form, "a=hello"); got == 200 {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	t.Error("no request is served afterwards")
+}
+
+// A reload has other rules at once.
+func TestRulesAreReloaded(t *testing.T) {
+	g := newTestGateway(t, "{rules: crs, mode: prevent, timeout: 1m}", reflector)
+	evil := []byte("GET /?a=%27%20or%201=1-- HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n")
+	if a := g.ask(evil); a.status != 403 {
+		t.Fatalf("%+v", a)
+	}
+	backend := g.set.Status(func(string) bool { return true }).Pools[0].Backends[0].Address.String()
+	if err := g.set.Reload(g.configuration("{rules: crs, mode: detect, timeout: 1m}", backend)); err != nil {
+		t.Fatal(err)
+	}
+	if a := g.ask(evil); a.status != 200 {
+		t.Errorf("%+v after a reload with detect", a)
+	}
+}
+
+// BenchmarkRequest measures CPU time of client, gateway and backend together, for a GET and a form, without and with the Core Rule Set: their
+// difference is its cost. "middleware" is Coraza's own, of net/http, before the same backend.
+func BenchmarkRequest(b *testing.B) {
+	const fields = "Host: a.example\r\nUser-Agent: Mozilla/5.0 (X11; Linux x86_64) bench\r\nAccept: text/html\r\nConnection: close\r\n"
+	requests := map[string]string{
+		"get":  "GET /api/v2/users?page=1&limit=50&sort=created_at&order=desc HTTP/1.1\r\n" + fields + "\r\n",
+		"form": "POST /account HTTP/1.1\r\n" + fields + "Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 103\r\n\r\nusername=johndoe&email=john%40example.com&first_name=John&last_name=Doe&address=123+Main+Street&city=Rye",
+	}
+	for _, kind := range []string{"get", "form"} {
+		request := []byte(requests[kind])
+		for name, firewall := range map[string]string{"none": "", "detect": "{rules: crs, timeout: 1m}", "responses": "{rules: crs, responses: true, timeout: 1m}"} {
+			b.Run(kind+"/"+name, func(b *testing.B) {
+				g := newTestGateway(b, firewall, reflector)
+				measure(b, func() crsAnswer { return g.ask(request) })
+			})
+		}
+		b.Run(kind+"/middleware", func(b *testing.B) {
+			w, err := coraza.NewWAF(coraza.NewWAFConfig().WithRootFS(root{}).WithDirectives(strings.Join(embedded["crs"], "")))
+			if err != nil {
+				b.Fatal(err)
+			}
+			g := &testGateway{t: b, addr: serve(b, corazahttp.WrapHandler(w, http.HandlerFunc(reflector)))}
+			measure(b, func() crsAnswer { return g.ask(request) })
+		})
+		b.Run(kind+"/backend", func(b *testing.B) {
+			g := &testGateway{t: b, addr: serve(b, http.HandlerFunc(reflector))}
+			measure(b, func() crsAnswer { return g.ask(request) })
+		})
+	}
+}
+
+func measure(b *testing.B, ask func() crsAnswer) {
+	cpu := func() time.Duration {
+		var u unix.Rusage
+		_ = unix.Getrusage(unix.RUSAGE_SELF, &u)
+		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	}
+	if a := ask(); a.status != 200 {
+		b.Fatalf("%+v", a)
+	}
+	before := cpu()
+	for b.Loop() {
+		ask()
+	}
+	b.ReportMetric(float64((cpu()-before).Microseconds())/float64(b.N), "cpu-us/op")
+}

@@ -1,0 +1,234 @@
+package coraza
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	crs "github.com/corazawaf/coraza-coreruleset/v4"
+	"github.com/corazawaf/coraza/v3"
+	"github.com/corazawaf/coraza/v3/debuglog"
+
+	"github.com/millrace/millrace/l7/waf"
+)
+
+// root is the file system of rules: names that begin with @ are those of the embedded rule set.
+type root struct{}
+
+// Open implements fs.FS.
+func (root) Open(name string) (fs.File, error) {
+	if strings.HasPrefix(name, "@") {
+		return crs.FS.Open(name)
+	}
+	return os.Open(name)
+}
+
+// embedded are the names that stand for parts of the rule set. Its recommended settings write a log for audits to the standard output, which
+// is the gateway's. Its setup lacks the default of phases 3 to 5, without which Coraza takes their rules for ones that do not log.
+var embedded = map[string][]string{
+	"crs:recommended": {"Include @coraza.conf-recommended\nSecAuditEngine Off\n"},
+	"crs:setup":       {"Include @crs-setup.conf.example\n" + laterPhases},
+	"crs:rules":       {"Include @owasp_crs/*.conf\n"},
+}
+
+const laterPhases = `SecDefaultAction "phase:3,log,auditlog,pass"
+SecDefaultAction "phase:4,log,auditlog,pass"
+SecDefaultAction "phase:5,log,auditlog,pass"
+`
+
+func init() {
+	embedded["crs"] = slices.Concat(embedded["crs:recommended"], embedded["crs:setup"], embedded["crs:rules"])
+}
+
+// maxFile bounds a file of rules.
+const maxFile = 16 << 20
+
+// ruleFile is a file that the configuration names, or one of a pattern.
+type ruleFile struct {
+	file       waf.File
+	path       string // "" of what is embedded
+	directives []string
+}
+
+// expand returns the files by their names, each with what has Coraza read it.
+func expand(list []waf.File) (files []ruleFile, err error) {
+	var errs []error
+	fail := func(f waf.File, message, hint string) {
+		errs = append(errs, &waf.FileError{File: f, Message: message, Hint: hint})
+	}
+	for _, f := range list {
+		if d, ok := embedded[f.Name]; ok {
+			files = append(files, ruleFile{file: f, directives: d})
+			continue
+		}
+		if strings.HasPrefix(f.Name, "crs:") {
+			fail(f, "the rule set has no part "+f.Name, "crs is all of it; its parts are crs:recommended, crs:setup and crs:rules, in this order")
+			continue
+		}
+		paths, err := filepath.Glob(f.Path)
+		switch {
+		case err != nil:
+			fail(f, err.Error(), "")
+		case len(paths) == 0:
+			fail(f, "there is no such file", "names are relative to the configuration; crs is the embedded rule set")
+		}
+		for _, path := range paths {
+			if err := complete(path); err != nil {
+				e := &waf.FileError{File: f, Path: path, Message: err.Error()}
+				errors.As(err, &e)
+				e.File, e.Path = f, path
+				errs = append(errs, e)
+				continue
+			}
+			abs, err := filepath.Abs(path)
+			if err != nil {
+				fail(f, err.Error(), "")
+				continue
+			}
+			files = append(files, ruleFile{file: f, path: path, directives: []string{"Include " + abs}})
+		}
+	}
+	return files, errors.Join(errs...)
+}
+
+// complete reports a file that cannot be read, or that ends in a directive that is not complete: Coraza leaves that out in silence.
+func complete(path string) error {
+	text, err := readFile(path)
+	if err != nil {
+		return err
+	}
+	open := eachDirective(text, func(int, string) bool { return true })
+	if open > 0 {
+		return &waf.FileError{Line: open, Source: lineOf(text, open), Message: errUnfinished.Error()}
+	}
+	return nil
+}
+
+func readFile(path string) (string, error) {
+	f, err := root{}.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err == nil && !info.Mode().IsRegular() {
+		return "", errors.New("it is not a regular file")
+	}
+	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err == nil && len(text) > maxFile {
+		err = errors.New("it is larger than 16 MiB")
+	}
+	return string(text), err
+}
+
+// eachDirective calls f with the directives of a text and the lines where they begin, as Coraza joins lines, until f returns false. It
+// returns the line of one that is not complete, 0 without.
+func eachDirective(text string, f func(line int, directive string) bool) (open int) {
+	var b strings.Builder
+	begun, number, ticks := 0, 0, false
+	for line := range strings.Lines(text) {
+		number++
+		line = strings.TrimSpace(line)
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		if begun == 0 {
+			begun = number
+		}
+		if !ticks && line[len(line)-1] == '`' {
+			ticks = true
+		} else if ticks && line[0] == '`' {
+			ticks = false
+		}
+		switch {
+		case ticks:
+			b.WriteString(line + "\n")
+		case strings.HasSuffix(line, "\\"):
+			b.WriteString(strings.TrimSuffix(line, "\\"))
+		default:
+			b.WriteString(line)
+			if !f(begun, b.String()) {
+				return 0
+			}
+			b.Reset()
+			begun = 0
+		}
+	}
+	return begun
+}
+
+func lineOf(text string, number int) string {
+	for line := range strings.Lines(text) {
+		if number--; number == 0 {
+			return strings.TrimRight(line, "\r\n")
+		}
+	}
+	return ""
+}
+
+// find looks for a directive in the file and in those that it includes, and completes the place of the error.
+func (f *ruleFile) find(directive string, e *waf.FileError) bool {
+	if f.path == "" || directive == "" {
+		return false
+	}
+	seen := map[string]bool{}
+	var look func(path string) bool
+	look = func(path string) (found bool) {
+		text, err := readFile(path)
+		if err != nil || seen[path] {
+			return false
+		}
+		seen[path] = true
+		eachDirective(text, func(line int, d string) bool {
+			if d == directive {
+				e.File, e.Path, e.Line, e.Source, found = f.file, path, line, lineOf(text, line), true
+				return false
+			}
+			if name, rest, _ := strings.Cut(d, " "); strings.EqualFold(name, "include") {
+				rest = strings.Trim(rest, `"`)
+				if !filepath.IsAbs(rest) && !strings.HasPrefix(rest, "@") {
+					rest = filepath.Join(filepath.Dir(path), rest)
+				}
+				list, _ := filepath.Glob(rest)
+				if found = slices.ContainsFunc(list, look); found {
+					return false
+				}
+			}
+			return true
+		})
+		return found
+	}
+	return look(f.path)
+}
+
+// lastDirective compiles files that have an error again, and returns the directive that Coraza has read last: its errors name no place.
+func lastDirective(files []ruleFile) (last string) {
+	log := debuglog.DefaultWithPrinterFactory(func(io.Writer) debuglog.Printer {
+		return func(_ debuglog.Level, message, fields string) {
+			if text, ok := strings.CutPrefix(fields, "line="); ok && message == "Parsing directive" {
+				last = unquote(text)
+			}
+		}
+	}).WithLevel(debuglog.LevelDebug)
+	cfg := coraza.NewWAFConfig().WithRootFS(root{}).WithDebugLogger(log)
+	for _, f := range files {
+		for _, d := range f.directives {
+			cfg = cfg.WithDirectives(d)
+		}
+	}
+	_, _ = coraza.NewWAF(cfg)
+	return last
+}
+
+// unquote undoes what the log does to a text; "" if it is none.
+func unquote(s string) string {
+	text, err := strconv.Unquote(strings.TrimSpace(s))
+	if err != nil {
+		return ""
+	}
+	return text
+}
