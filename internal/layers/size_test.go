@@ -20,6 +20,7 @@ const (
 // large lists the packages of more than mostLines lines of code, with their reasons.
 const large = `
 cmd/millrace : the command line, a file for each command; nothing imports it
+gateway/config : one file of keys, whose sections refer to each other by names; a file for the decoder and the checks of each
 internal/app/convert : three languages, each a parser and a front with a file for each construct, fill one model that nothing else sees
 l4/datapath  : the stages of a packet read and change one table of connections; a file for each
 l7/proxy     : the exchange of a request and what may take part in it (guards, caches, inspection, scripts, copies) change one state; a file for each
