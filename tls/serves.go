@@ -16,6 +16,17 @@ func (s *Store) Serves(serverName, host string) bool {
 	return false
 }
 
+// HasName reports whether there is a certificate for a name, and not only the default one.
+func (s *Store) HasName(name string) bool {
+	ix := s.index.Load()
+	if ix == nil {
+		return false
+	}
+	var lower [maxNameLen]byte
+	folded, ok := lowerName(name, &lower)
+	return ok && len(ix.named(folded)) > 0
+}
+
 // answers returns the certificates of which GetCertificate chooses one for a name.
 func (s *Store) answers(serverName string) []*entry {
 	ix := s.index.Load()

@@ -13,7 +13,7 @@ import (
 
 // ACME obtains and renews certificates of a listener by ACME (RFC 8555). Listeners with the same Dir share an account.
 type ACME struct {
-	Names      []string         // key "names", required: each gets a certificate of its own
+	Names      []string         // key "names": each gets a certificate of its own; required without OnDemand
 	Dir        string           // key "dir", required: of accounts, keys and certificates, relative to the configuration file's folder
 	Terms      bool             // key "agree_to_terms", required: of the authority
 	Directory  string           // key "directory": URL of the authority, default Let's Encrypt
@@ -21,6 +21,7 @@ type ACME struct {
 	Contact    []string         // key "contact": URLs such as mailto:admin@example.org; default none
 	Challenges []Challenge      // key "challenges": ways to prove control of a name, default all
 	External   *ExternalAccount // key "external_account": one that was made with the authority by other means; absent: none
+	OnDemand   *OnDemand        // key "on_demand": certificates for names that clients ask for; absent: none
 }
 
 // Challenge is a way to prove control of a name.
@@ -49,7 +50,7 @@ func (d *l7Decoder) acme(n *yaml.Node, a *ACME, at *listenerPlace) {
 	at.acme.node = n
 	lines := map[string]int{}
 	d.Mapping(n, "acme",
-		strictyaml.Required("names", func(n *yaml.Node) {
+		strictyaml.Optional("names", func(n *yaml.Node) {
 			d.eachText(n, "names", 1024, func(n *yaml.Node, text string) {
 				if err := acme.CheckName(text); err != nil {
 					d.Fail(n, "such as www.example.org; certificates for *.example.org are proven by DNS, for which another client is needed", "names has none that ACME can prove over HTTP or TLS: %q", text)
@@ -100,7 +101,11 @@ func (d *l7Decoder) acme(n *yaml.Node, a *ACME, at *listenerPlace) {
 				}),
 			)
 		}),
+		strictyaml.Optional("on_demand", func(n *yaml.Node) { a.OnDemand = decodeOnDemand(d, n, at) }),
 	)
+	if len(a.Names) == 0 && a.OnDemand == nil && !d.FailedAt(n) {
+		d.Fail(n, "add the names of the certificates, or on_demand", "acme has neither names nor on_demand")
+	}
 }
 
 // Allows reports whether a challenge may be used.

@@ -159,7 +159,7 @@ caches: [{name: kk, memory: 4194304, max_object: 99, disk: {dir: d, bytes: 33554
 listeners:
   - {name: m, address: 127.0.0.1:444, protocol: HTTPS, compression: {codings: gzip, types: text/html, min_bytes: 9}, versions: ["2"], alt_svc: 1h, request_id: x-request-id, early_data: true, proxy_protocol: {from: 192.0.2.0/28}, colliding_fields: reject,
      forwarded: {trusted: 192.0.2.0/28, style: forwarded, via: true},
-     tls: {acme: {names: b.example, dir: e, agree_to_terms: true, directory: 'https://ca.example/', ca_file: f, contact: 'mailto:a@b.example', challenges: tls-alpn-01, external_account: {key_id: k, key_file: l}}, certificates: [{cert: d, key: e, default: true, ocsp_file: o}], min_version: "1.3", max_version: "1.2", ciphers: TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384, ocsp: fetch, client_auth: {ca_file: f, crl_file: g, optional: true, forward: client-cert, forward_chain: true}, misdirected: "off", ticket_key_file: h},
+     tls: {acme: {names: b.example, dir: e, agree_to_terms: true, directory: 'https://ca.example/', ca_file: f, contact: 'mailto:a@b.example', challenges: tls-alpn-01, external_account: {key_id: k, key_file: l}, on_demand: {names: c.example, suffixes: d.example, ask: 'https://ask.example/', ca_file: f, wait: 1s, orders_per_hour: 3, certificates: 4}}, certificates: [{cert: d, key: e, default: true, ocsp_file: o}], min_version: "1.3", max_version: "1.2", ciphers: TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384, ocsp: fetch, client_auth: {ca_file: f, crl_file: g, optional: true, forward: client-cert, forward_chain: true}, misdirected: "off", ticket_key_file: h},
      timeouts: {handshake: 1s, request_header: 1s, request_body: 1s, write: 1s, idle: 1s, stream: 1s, drain: 1s},
      limits: {connections: 1, connection_requests: 1, streams: 1, target_bytes: 100, header_bytes: 1024, header_fields: 9, body_bytes: 1}, waf: {mode: prevent, rules: b, body_bytes: 2048, excess: pass, timeout: 2s, responses: true}, rate_limits: [rl, z], hsts: {max_age: 9000h, include_subdomains: true, preload: true}, error_pages: [{status: 503, file: p.html, content_type: text/plain}], sources: {deny: [192.0.2.9], allow: [192.0.2.8], default: deny}}
 routes:
@@ -251,7 +251,16 @@ func set(to map[string]any, from map[string]any, s *strictyaml.Schema, path stri
 // required returns the keys that a mapping cannot be without.
 func required(sample map[string]any, s *strictyaml.Schema) map[string]any {
 	out := map[string]any{}
-	for _, key := range object(s).Required {
+	keys := slices.Clone(object(s).Required)
+	for _, p := range object(s).Properties { // acme and on_demand: one of several is required
+		switch p.Name {
+		case "on_demand":
+			keys = append(keys, "names")
+		case "suffixes":
+			keys = append(keys, "names", "ask")
+		}
+	}
+	for _, key := range keys {
 		switch v := sample[key].(type) {
 		case map[string]any:
 			out[key] = required(v, property(s, key))

@@ -107,7 +107,7 @@ shim/notify       : shim
 tls/clienthello   :
 tls/handshake13   : gpukern/x25519 tls/clienthello
 tls               : gpukern/aead gpukern/sign gpukern/x25519 tls/clienthello tls/handshake13 internal/secretfile metrics
-tls/acme          : tls internal/secretfile
+tls/acme          : tls internal/bounded internal/secretfile
 quic/fec          :
 quic              : quic/fec
 semantics         :

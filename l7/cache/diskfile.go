@@ -30,7 +30,7 @@ import (
 const (
 	diskMagic  = "mrcache1"
 	headerSize = 32
-	// headSpare is what a description may grow by.
+	// headSpare bounds the growth of a description, in bytes.
 	headSpare = 512
 	// sumBlock is the content that has one checksum: what is read and checked at once.
 	sumBlock = 64 << 10

@@ -128,6 +128,7 @@ func (s *Set) useACME(n *plan) (err error) {
 			}
 		}
 		err = errors.Join(err, a.Set(list))
+		a.SetOnDemand(demandsOf(n, dir))
 		a.start(s.ctx)
 	}
 	return err
@@ -166,6 +167,7 @@ func (s *Set) closeACME() (err error) {
 	s.mu.Lock()
 	all := s.authorities
 	s.authorities = nil
+	closeDemands(s.served, nil)
 	s.mu.Unlock()
 	for _, a := range all {
 		err = errors.Join(err, a.end())

@@ -10,6 +10,7 @@ import (
 	"github.com/millrace/millrace/l7/proxy"
 	"github.com/millrace/millrace/l7/rewrite"
 	"github.com/millrace/millrace/tls"
+	"github.com/millrace/millrace/tls/acme"
 )
 
 // servedTLS is the TLS of a listener: what the workers have, and the files that it is made of.
@@ -20,6 +21,7 @@ type servedTLS struct {
 	store    *tls.Store
 	serves   func(serverName, host string) bool // see proxy.Listener
 	files    []tls.Reloader
+	demand   *acme.OnDemand     // nil: none
 	stapler  *tls.Stapler       // fetches OCSP responses; nil: none
 	stop     context.CancelFunc // of the stapler, nil while it does not run
 }
@@ -91,6 +93,9 @@ func (s *Set) planTLS(n *plan, l *config.Listener) (*servedTLS, error) {
 	}
 	if issuer != nil {
 		issuer.Attach(t.config)
+		if t.demand, err = newDemand(cfg, issuer, l.TLS.ACME.OnDemand, store); err != nil {
+			return nil, err
+		}
 	}
 	return t, nil
 }

@@ -71,7 +71,7 @@ func (s *Set) WriteMetrics(w *metrics.Writer) {
 	listeners := make([]admission, len(s.cfg.Listeners))
 	for i := range listeners {
 		name := s.cfg.Listeners[i].Name
-		listeners[i] = admission{name, s.admissions[name], s.certificates(&s.cfg.Listeners[i])}
+		listeners[i] = admission{name, s.admissions[name], s.certificates(&s.cfg.Listeners[i]), demandStatus(s.served[name])}
 	}
 	s.mu.Unlock()
 	traced.write(w)
@@ -117,6 +117,7 @@ type admission struct {
 	name string
 	*proxy.Admission
 	certificates []CertificateStatus
+	demand       *DemandStatus
 }
 
 func (a admission) write(w *metrics.Writer) {
@@ -127,6 +128,9 @@ func (a admission) write(w *metrics.Writer) {
 			metrics.Label{Name: "reason", Value: d.String()})
 	}
 	writeCertificates(w, a.name, a.certificates)
+	if a.demand != nil {
+		a.demand.write(w, a.name)
+	}
 }
 
 // listed is the number of listeners, pools and routes that a scrape lists unless it requests more: the first of the configuration, and the routes

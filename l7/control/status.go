@@ -29,6 +29,7 @@ type ListenerStatus struct {
 	Refused   map[string]uint64       `json:"refused_connections"` // by reason; those that have not happened are left out
 
 	Certificates []CertificateStatus `json:"certificates,omitempty"`
+	OnDemand     *DemandStatus       `json:"on_demand,omitempty"`
 }
 
 // Counts are the totals of the workers since the start.
@@ -133,7 +134,7 @@ func (s *Set) Status(named func(string) bool) Status {
 
 func (s *Set) listenerStatus(l *config.Listener) ListenerStatus {
 	a := s.admissions[l.Name]
-	st := ListenerStatus{Name: l.Name, Protocol: l.Protocol, Versions: l.Versions, Addresses: l.Addresses, Open: a.Open(), Refused: map[string]uint64{}, Certificates: s.certificates(l)}
+	st := ListenerStatus{Name: l.Name, Protocol: l.Protocol, Versions: l.Versions, Addresses: l.Addresses, Open: a.Open(), Refused: map[string]uint64{}, Certificates: s.certificates(l), OnDemand: demandStatus(s.served[l.Name])}
 	for d := range proxy.Denials {
 		if n := a.Refused(d); n > 0 {
 			st.Refused[d.String()] = n

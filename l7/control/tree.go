@@ -69,6 +69,7 @@ func openSites(cfg *config.Config, b files.Budget) (map[*config.Static]*files.Si
 
 // drop gives back what a plan that is not used has opened.
 func (n *plan) drop(s *Set) error {
+	closeDemands(n.served, s.served)
 	err := errors.Join(n.dropACME(s.authorities), n.dropDisks(s.disks))
 	if n.traces.exporter != nil && n.traces.exporter != n.before {
 		n.traces.exporter.Close()
@@ -149,6 +150,7 @@ func (s *Set) use(n *plan) error {
 	}
 	s.useLog(n.log)
 	staple(s, n.served)
+	closeDemands(s.served, n.served)
 	s.cfg, s.tree, s.pools, s.order, s.served, s.routes, s.admissions = n.cfg, n.tree, n.pools, n.order, n.served, n.routes, n.admissions
 	s.useGuards(n)
 	s.traces.leave(&n.traces)
@@ -278,7 +280,7 @@ func (s *Set) planListener(n *plan, l *config.Listener) (err error) {
 			return err
 		}
 		out.TLS, out.Serves, n.served[l.Name] = t.config, t.serves, t
-		out.ClientCert = clientCert(l.TLS.ClientAuth)
+		out.ClientCert, out.Demand = clientCert(l.TLS.ClientAuth), demandOf(t)
 	}
 	for _, a := range l.Addresses {
 		one := out

@@ -50,7 +50,10 @@ func (l *Link) decrypt(p []byte) {
 }
 
 // Signed is called by the loop's batch of signatures when that of the handshake is made: the handshake goes on.
-func (l *Link) Signed() {
+func (l *Link) Signed() { l.Proceed() }
+
+// Proceed goes on with a handshake that was paused, with the bytes that have come meanwhile.
+func (l *Link) Proceed() {
 	if l.Closed() {
 		return
 	}

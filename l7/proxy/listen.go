@@ -104,8 +104,8 @@ func (w *Worker) begin(l *link.Link, info *clientInfo) {
 		l.Session, l.Opening, l.Stage = o, o, link.Handshaking
 		l.Engine = tls.NewServerEngine(ln.TLS, tls.EngineOptions{Coroutines: w.coroutines, Signatures: &w.Signatures, Signed: l.Signed})
 		l.Deadline(&l.InputBy, ln.Timeouts.Handshake)
-		if ln.Table.ReadsHello() || ln.Inspection != nil {
-			l.Watch = (&watch{l: l, info: info}).see
+		if ln.Table.ReadsHello() || ln.Inspection != nil || ln.Demand != nil {
+			l.Watch = (&watch{l: l, info: info, opening: o}).see
 		}
 	case ln.Stream == StreamTLS:
 		newClientHelloReader(l, info)
@@ -165,6 +165,9 @@ type opening struct {
 	l     *link.Link
 	info  *clientInfo
 	begun bool // something of a ClientHello has come
+
+	demand demandState
+	leave  func() // ends the wait for a certificate
 }
 
 // Input, Writable and Arrived implement link.Session and link.Handshake. The engine takes the bytes of the handshake; Input gets
@@ -174,7 +177,12 @@ func (o *opening) Writable()                    {}
 func (o *opening) Arrived()                     { o.begun = true }
 
 // Expired implements link.Session: a handshake that takes too long is reset, since its client may hold many of them open.
-func (o *opening) Expired(bool) {
+func (o *opening) Expired(output bool) {
+	if o.demand == demandWaits && !output {
+		o.leave()
+		o.supplied()
+		return
+	}
 	if o.begun {
 		o.info.at.w.handshakeFailed(o.info, errConnectTimeout.name, "no handshake in time")
 	}
@@ -183,6 +191,10 @@ func (o *opening) Expired(bool) {
 
 // Failed implements link.Session. The engine has sent its alert already.
 func (o *opening) Failed(err error) {
+	if o.demand == demandWaits {
+		o.demand = demandOver
+		o.leave()
+	}
 	if o.begun {
 		o.info.at.w.handshakeFailed(o.info, errTLS.name, err.Error())
 	}

@@ -113,6 +113,8 @@ type watch struct {
 	info   *clientInfo
 	held   []byte // a part of the hello, only if it does not come at once
 	peeker clienthello.Peeker
+
+	opening *opening
 }
 
 // see takes what has come before the engine takes it. Once the hello is complete, or is none, it ends. Errors are the engine's to
@@ -135,6 +137,7 @@ func (v *watch) see(p []byte) {
 		if v.info.listener.Inspection != nil {
 			v.info.inspectHello(h)
 		}
+		v.opening.ask(h)
 	}
 	v.l.Runner.PutBuffer(&v.held)
 	v.l.Watch = nil

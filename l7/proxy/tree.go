@@ -45,6 +45,8 @@ type Listener struct {
 	// clients do where the certificate has both names (RFC 9113 9.1.1). Others are answered 421. nil is any host; see
 	// Store.Serves of package tls, and SameName.
 	Serves func(serverName, host string) bool
+	// Demand obtains certificates in handshakes over TCP; nil does not.
+	Demand *Demand
 	// ClientCert tells backends of the certificate that a client has shown.
 	ClientCert rewrite.ClientCert
 	// HTTP3 serves HTTP/3 on the UDP port of the address; nil does not. It needs TLS and Worker.Share.

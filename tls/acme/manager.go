@@ -86,6 +86,7 @@ type Manager struct {
 
 	mu      sync.Mutex
 	managed []*managed
+	demands []*OnDemand
 	wake    chan struct{} // there may be something to do
 }
 
@@ -295,9 +296,7 @@ const longestSleep = time.Hour
 
 // Renew does what is due now and returns when something will be due next. Run calls it.
 func (m *Manager) Renew(ctx context.Context) time.Time {
-	m.mu.Lock()
-	all := slices.Clone(m.managed)
-	m.mu.Unlock()
+	all := m.attended()
 	slots := make(chan struct{}, parallel)
 	var wg sync.WaitGroup
 	for _, c := range all {
@@ -332,7 +331,13 @@ func (m *Manager) attend(ctx context.Context, c *managed) {
 	if now.Before(c.due()) {
 		return
 	}
-	err := m.obtain(ctx, c)
+	err := error(nil)
+	if c.permits != nil && leaf != nil { // it may have been permitted for a time
+		err = c.permits(ctx)
+	}
+	if err == nil {
+		err = m.obtain(ctx, c)
+	}
 	if ctx.Err() != nil {
 		return // not the authority's failure
 	}
@@ -481,11 +486,9 @@ type Status struct {
 	LastErr  string    // of the last failure; empty after success
 }
 
-// Status returns the managed certificates in the order of Manage.
+// Status returns the managed certificates in the order of Manage, and then those on demand.
 func (m *Manager) Status() (all []Status) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, c := range m.managed {
+	for _, c := range m.attended() {
 		all = append(all, c.status())
 	}
 	return all

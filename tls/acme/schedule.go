@@ -16,6 +16,8 @@ import (
 type managed struct {
 	names []string
 	busy  sync.Mutex
+	// permits returns an error where the name is not to be renewed; nil permits it.
+	permits func(ctx context.Context) error
 
 	mu    sync.Mutex
 	to    []destination

@@ -77,6 +77,12 @@ func (m *Manager) base(c *managed) string {
 
 func (m *Manager) pairPath(c *managed) string { return m.base(c) + ".pem" }
 
+// hasPair reports whether the folder has a certificate.
+func (m *Manager) hasPair(c *managed) bool {
+	_, err := os.Lstat(m.pairPath(c))
+	return err == nil
+}
+
 // restore loads what is stored about a certificate. A pair that cannot be read is an error: keys are
 // not to be lost unnoticed.
 func (m *Manager) restore(c *managed) error {
