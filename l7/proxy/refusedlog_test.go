@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/millrace/millrace/http1"
 	"github.com/millrace/millrace/internal/testkit/memtransport"
@@ -54,7 +55,7 @@ func TestRefusedInputIsRecorded(t *testing.T) {
 			for i := range c.want {
 				c.want[i].Client, c.want[i].Listener = p.Conn.Remote(), map[netip.AddrPort]string{memHTTP1: "one", memHTTP2: "two"}[c.to]
 			}
-			if diff := cmp.Diff(c.want, got, cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })); diff != "" {
+			if diff := cmp.Diff(c.want, got, cmpopts.EquateComparable(netip.AddrPort{}, netip.Addr{})); diff != "" {
 				t.Errorf("records: %s", diff)
 			}
 			refused := uint64(0)
@@ -169,7 +170,7 @@ func TestDeniedConnectionsAreRecorded(t *testing.T) {
 			Client: p.Conn.Remote(), Listener: map[netip.AddrPort]string{memHTTP1: "one", memHTTP2: "two"}[to],
 			Protocol: "TCP", Error: "connection_limit_reached", Reason: "limit",
 		}}
-		if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })); diff != "" || !p.Reset {
+		if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.AddrPort{}, netip.Addr{})); diff != "" || !p.Reset {
 			t.Errorf("records: %s", diff)
 		}
 		got = nil
