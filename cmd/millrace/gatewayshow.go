@@ -55,7 +55,7 @@ the outputs. Ctrl-C ends it with exit code 0.
 
 --json prints one object: schema, version, config, started, reload, counts,
 engine, gateway, kernel_programs, and http (listeners, pools, counts) where there are
-listeners; docs/gateway.md lists their keys. With --watch
+listeners, bgp where addresses are announced; docs/gateway.md lists their keys. With --watch
 it is one per line.`,
 		Example: `  millrace gateway status
   millrace gateway status web --watch
@@ -202,6 +202,9 @@ func showPackets(c *console, st *admin.Status) {
 			group(k.Connections), group(k.ToPackets), group(k.FromPackets), group(k.Entered), group(k.Rejected), tally(k.TakenBack))
 	}
 	showPrograms(c, &st.KernelPrograms)
+	if st.BGP != nil {
+		showBGP(c, st.BGP)
+	}
 	n := &st.Counts
 	c.line("packets", "received %s, forwarded %s", group(n.Received), group(n.Forwarded))
 	c.line("dropped", "%s", tally(n.Dropped))

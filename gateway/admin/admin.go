@@ -36,6 +36,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/millrace/millrace/gateway/bgp"
 	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/internal/controlsocket"
@@ -128,6 +129,8 @@ type Status struct {
 	Inspection *inspection.Status `json:"inspection,omitempty"` // without policies: none. Of its rules the first 20
 
 	Listeners *l7control.Status `json:"http,omitempty"` // without listeners: none
+
+	BGP *bgp.Status `json:"bgp,omitempty"` // sessions with routers; without bgp: none
 }
 
 // KernelPrograms reports whether the kernel forwards established connections, and what its programs have seen.

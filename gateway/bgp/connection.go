@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -15,6 +16,7 @@ import (
 type connection struct {
 	x      *session
 	conn   net.Conn
+	id     uint64 // of all connections of the process
 	reader reader
 	remote *open // nil before OpenConfirm
 	agreed negotiated
@@ -40,9 +42,19 @@ type incoming struct {
 
 func newConnection(x *session, conn net.Conn) *connection {
 	return &connection{
-		x: x, conn: conn, reader: reader{from: conn}, out: map[netip.Prefix]string{}, held: map[netip.Prefix]struct{}{},
+		x: x, conn: conn, id: connections.Add(1), reader: reader{from: conn}, out: map[netip.Prefix]string{}, held: map[netip.Prefix]struct{}{},
 		in: make(chan incoming), ended: make(chan struct{}),
 	}
+}
+
+// connections counts the connections of the process.
+var connections atomic.Uint64
+
+// connected notes the connection of a session, nil for none, for Sockets.
+func (x *session) connected(conn net.Conn, id uint64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.conn, x.id = conn, id
 }
 
 // stopped returns a timer that does not run.
@@ -55,7 +67,8 @@ func stopped() *time.Timer {
 // serve exchanges messages until the connection ends, and returns why. The peer learns the reason, unless it was its own.
 func (c *connection) serve(ctx context.Context) error {
 	defer close(c.ended)
-	defer c.conn.Close()
+	defer func() { c.x.connected(nil, 0); c.conn.Close() }()
+	c.x.connected(c.conn, c.id)
 	c.hold, c.keep, c.refresh = time.NewTimer(openLimit), stopped(), stopped()
 	defer c.hold.Stop()
 	defer c.keep.Stop()
@@ -71,6 +84,9 @@ func (c *connection) serve(ctx context.Context) error {
 	if n := new(Notification); errors.As(err, &n) && !n.received {
 		_ = c.conn.SetWriteDeadline(time.Now().Add(farewell))
 		_, _ = c.conn.Write(n.append(nil)) // the session ends either way
+	}
+	if tcp, ok := c.conn.(*net.TCPConn); ok && !errors.Is(err, errPassed) {
+		_ = tcp.CloseWrite() // where another process has a copy of the socket, Close does not end the connection
 	}
 	return err
 }

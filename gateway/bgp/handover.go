@@ -5,10 +5,13 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -16,21 +19,62 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Handed is an established session in the form in which another process of the gateway gets it, beside its socket. The socket keeps
+// Handed is an established session in the form in which another process of the gateway gets it. Its socket goes beside it, and keeps
 // its MD5 key and its other options.
 type Handed struct {
 	Peer     netip.Addr `json:"peer"`
+	ID       uint64     `json:"id"`       // of the connection, as the Socket has it
 	Settings string     `json:"settings"` // of both sides, hashed: another process goes on only with the same
 	Open     []byte     `json:"open"`     // the peer's OPEN message, without its header
-
-	file *os.File
 }
 
-// Adopted is a session for New: a Handed, its socket, and what the process before has announced.
+// Suspended is the state of a speaker that has stopped, for another process.
+type Suspended struct {
+	Sessions []Handed `json:"sessions"`
+	IPv4     []byte   `json:"ipv4,omitempty"` // prefixes that are announced, as UPDATE has them
+	IPv6     []byte   `json:"ipv6,omitempty"`
+}
+
+// Socket is a copy of the socket of a session.
+type Socket struct {
+	Peer netip.Addr
+	ID   uint64
+	File *os.File
+}
+
+// String returns the name by which another process finds the session.
+func (s *Socket) String() string { return fmt.Sprintf("%v %d", s.Peer, s.ID) }
+
+// ParseSocket returns a socket with the name that String has returned.
+func ParseSocket(name string, f *os.File) (s Socket, err error) {
+	s.File = f
+	peer, id, _ := strings.Cut(name, " ")
+	if s.Peer, err = netip.ParseAddr(peer); err == nil {
+		s.ID, err = strconv.ParseUint(id, 10, 64)
+	}
+	return s, err
+}
+
+// Adopted is a session that another process had, for Options.
 type Adopted struct {
 	Handed
 	File      *os.File
 	Announced []netip.Prefix
+}
+
+// Adopt returns the sessions whose sockets are there, and closes the other sockets.
+func (s *Suspended) Adopt(sockets []Socket) (list []Adopted) {
+	announced, _ := prefixes(nil, s.IPv4, IPv4)
+	announced, _ = prefixes(announced, s.IPv6, IPv6)
+	for _, o := range sockets {
+		i := slices.IndexFunc(s.Sessions, func(h Handed) bool { return h.Peer == o.Peer && h.ID == o.ID })
+		if i < 0 {
+			o.File.Close()
+			continue
+		}
+		list = append(list, Adopted{s.Sessions[i], o.File, announced})
+	}
+	return list
 }
 
 // settings returns a hash of what both sides of a session have settled.
@@ -39,13 +83,34 @@ func settings(c *Config, p *Peer) string {
 	return hex.EncodeToString(sum[:16])
 }
 
+// Sockets returns copies of the sockets of the established sessions, which are the caller's.
+func (s *Speaker) Sockets() (list []Socket, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, x := range s.sessions {
+		x.mu.Lock()
+		conn, id, ok := x.conn, x.id, x.st.State == Established
+		x.mu.Unlock()
+		if !ok || conn == nil {
+			continue
+		}
+		f, e := duplicate(conn)
+		if e != nil {
+			err = errors.Join(err, e)
+			continue
+		}
+		list = append(list, Socket{x.peer.Address, id, f})
+	}
+	return list, err
+}
+
 // Suspend ends the sessions of this process without a word to the routers, and returns them for another process, with the prefixes
 // that are announced. Sessions that are not established, or whose peer is in the middle of a message, are not among them.
-func (s *Speaker) Suspend() (list []Handed, announced []netip.Prefix) {
+func (s *Speaker) Suspend() (st Suspended) {
 	s.mu.Lock()
 	s.ending = true
 	var all sync.WaitGroup
-	answers := make([]*Adopted, len(s.sessions))
+	answers := make([]*Handed, len(s.sessions))
 	at := 0
 	for _, x := range s.sessions {
 		i := at
@@ -54,30 +119,34 @@ func (s *Speaker) Suspend() (list []Handed, announced []netip.Prefix) {
 	}
 	s.mu.Unlock()
 	all.Wait()
-	for _, a := range answers {
-		if a != nil {
-			a.Handed.file = a.File
-			list = append(list, a.Handed)
+	for _, h := range answers {
+		if h != nil {
+			st.Sessions = append(st.Sessions, *h)
 		}
 	}
-	if rib := s.rib.Load(); rib != nil {
-		for p := range *rib {
-			announced = append(announced, p)
+	rib := s.rib.Load()
+	if rib == nil {
+		return st
+	}
+	for _, p := range slices.SortedFunc(maps.Keys(*rib), comparePrefixes) {
+		if p.Addr().Is4() {
+			st.IPv4 = appendPrefix(st.IPv4, p)
+		} else {
+			st.IPv6 = appendPrefix(st.IPv6, p)
 		}
 	}
-	slices.SortFunc(announced, comparePrefixes)
-	return list, announced
+	return st
 }
 
 // suspend ends a session, and returns it for another process; nil where there is none to pass.
-func (x *session) suspend() *Adopted {
+func (x *session) suspend() *Handed {
 	defer x.stop(nil)
 	if x.status().State != Established {
 		return nil
 	}
 	limit := time.NewTimer(2 * farewell)
 	defer limit.Stop()
-	answer := make(chan *Adopted, 1)
+	answer := make(chan *Handed, 1)
 	select {
 	case x.pause <- answer:
 		return <-answer
@@ -85,9 +154,6 @@ func (x *session) suspend() *Adopted {
 		return nil
 	}
 }
-
-// Socket returns the socket of a session that Suspend returned, which is the caller's.
-func (h *Handed) Socket() *os.File { return h.file }
 
 // Resume begins new sessions after Suspend: what another process did with the old ones is not known, so that they end.
 func (s *Speaker) Resume() {
@@ -99,9 +165,9 @@ func (s *Speaker) Resume() {
 	s.startSessions()
 }
 
-// pass stops the reader between two messages, and returns the session with a copy of its socket. The connection here is closed then
-// by serve; the peer notices nothing.
-func (c *connection) pass() (*Adopted, error) {
+// pass stops the reader between two messages, and returns the session. The connection here is closed then by serve; the peer notices
+// nothing, as another process has a copy of the socket.
+func (c *connection) pass() (*Handed, error) {
 	if c.x.status().State != Established {
 		return nil, errPassed
 	}
@@ -118,12 +184,8 @@ func (c *connection) pass() (*Adopted, error) {
 			return nil, err
 		}
 	}
-	file, err := duplicate(c.conn)
-	if err != nil {
-		return nil, err
-	}
 	body := c.remote.append(nil)[headerLen:]
-	return &Adopted{Handed: Handed{Peer: c.x.peer.Address, Settings: settings(&c.x.local, &c.x.peer), Open: body}, File: file}, errPassed
+	return &Handed{Peer: c.x.peer.Address, ID: c.id, Settings: settings(&c.x.local, &c.x.peer), Open: body}, errPassed
 }
 
 // duplicate returns another descriptor of a socket.

@@ -65,19 +65,25 @@ func await(t *testing.T, s *Speaker, want State) PeerStatus {
 // suspended suspends a speaker, and returns its sessions as another process gets them: by JSON and descriptors.
 func suspended(t *testing.T, s *Speaker) (adopted []Adopted) {
 	t.Helper()
-	list, announced := s.Suspend()
-	for _, h := range list {
-		text, err := json.Marshal(&h)
-		if err != nil {
-			t.Fatal(err)
-		}
-		a := Adopted{File: h.Socket(), Announced: announced}
-		if err := json.Unmarshal(text, &a.Handed); err != nil {
-			t.Fatal(err)
-		}
-		adopted = append(adopted, a)
+	sockets, err := s.Sockets()
+	if err != nil {
+		t.Fatal(err)
 	}
-	return adopted
+	for i := range sockets {
+		if sockets[i], err = ParseSocket(sockets[i].String(), sockets[i].File); err != nil {
+			t.Fatal(err)
+		}
+	}
+	st := s.Suspend()
+	text, err := json.Marshal(&st)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st = Suspended{}
+	if err := json.Unmarshal(text, &st); err != nil {
+		t.Fatal(err)
+	}
+	return st.Adopt(sockets)
 }
 
 // TestASessionPassesToAnotherProcess suspends a speaker while its router is in the middle of a message, and goes on with another one.

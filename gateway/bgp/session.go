@@ -19,12 +19,14 @@ type session struct {
 	adopted *Adopted // the session that it begins with; nil: none
 	stop    context.CancelCauseFunc
 	wake    chan struct{}
-	pause   chan chan<- *Adopted // asks for the session, for another process
+	pause   chan chan<- *Handed // asks for the session, for another process
 
 	failures int // that followed each other
 
-	mu sync.Mutex
-	st PeerStatus
+	mu   sync.Mutex
+	st   PeerStatus
+	conn net.Conn // nil: none
+	id   uint64   // of conn
 }
 
 // Times of the state machine.
@@ -38,7 +40,7 @@ const (
 
 func newSession(s *Speaker, c *Config, p Peer, adopted *Adopted) *session {
 	x := &session{
-		speaker: s, local: *c, peer: p, adopted: adopted, wake: make(chan struct{}, 1), pause: make(chan chan<- *Adopted),
+		speaker: s, local: *c, peer: p, adopted: adopted, wake: make(chan struct{}, 1), pause: make(chan chan<- *Handed),
 		st: PeerStatus{Address: p.Address, AS: p.AS, Since: time.Now()},
 	}
 	x.local.Peers = nil

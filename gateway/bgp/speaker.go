@@ -160,6 +160,9 @@ func (s *Speaker) Announce(list []Route) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.ending { // Shutdown withdraws; and another process announces after Suspend
+		return
+	}
 	s.wanted = wanted
 	s.publish(time.Now())
 }

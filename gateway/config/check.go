@@ -29,6 +29,7 @@ type places struct {
 
 	adminToken *yaml.Node // the same
 	defence    *yaml.Node // the same
+	bgp        bgpPlace
 
 	networkRoutes        []*yaml.Node
 	rateLimits           []rateLimitPlace
@@ -49,6 +50,7 @@ type servicePlace struct {
 	node, name, source   *yaml.Node
 	balance, persistence *yaml.Node
 	mode, mss, quic      *yaml.Node
+	announce             *yaml.Node // nil when absent
 	unknown              *yaml.Node // of the service and of keys in it; nil when absent
 	addresses            []*yaml.Node
 	backends             []backendPlace
@@ -77,6 +79,7 @@ func (d *checker) check(c *Config) {
 	wafChecker{d}.check(c)
 	d.checkCaches(c)
 	d.checkPools(c)
+	bgpChecker{d}.check(c)
 	names, ranges := map[string]int{}, map[frontAddr]bool{}
 	for i := range c.Services {
 		s, at := &c.Services[i], &d.places.services[i]

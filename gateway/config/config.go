@@ -49,6 +49,7 @@ type Config struct {
 	Defence    *Defence      // key "defence"; nil is none
 	Table      Table         // key "table"
 	Sync       *Sync         // key "sync": the gateway that connections are shared with; absent: none
+	BGP        *BGP          // key "bgp"; nil: no address is announced to routers
 	Admin      Admin         // key "admin"
 	Metrics    Metrics       // key "metrics"
 	Inspection Inspection    // key "inspection": rules that packets of services are inspected by
@@ -78,8 +79,9 @@ type Config struct {
 
 	inspAt map[string]Problem // the same of the files, variables and captures of inspection
 
-	syncKeyAt Problem     // and of sync.key_file
-	named     []namedFile // certificates, and what goes with them
+	syncKeyAt  Problem            // and of sync.key_file
+	passwordAt map[string]Problem // and of bgp.peers[].password_file
+	named      []namedFile        // certificates, and what goes with them
 
 	users map[string]*auth.Users // by the names of their files
 	jwks  map[string][]auth.Key  // the same
@@ -270,6 +272,7 @@ type Service struct {
 	QUIC        *QUIC           // key "quic", of UDP services: route by connection ID; absent: by address and port
 	Sources     Sources         // key "sources": as the top-level ones, looked at after them
 	Limits      Limits          // key "limits": as the top-level ones, for this service alone
+	Announce    *Attributes     // key "announce"; nil: the addresses are not announced by BGP
 	Backends    []Backend       // key "backends", required
 	Health      *health.Check   // key "health"; absent: every backend counts as healthy
 	Passive     *health.Passive // key "passive"; absent: no backend is ejected

@@ -53,6 +53,7 @@ func TestTheExampleHasEveryKeyAndTheDefaultsItStates(t *testing.T) {
 		"burst clients half_open fragments admin socket mode slow_start drain unavailable mss state " +
 		"http method path host status body server_name insecure ca_file send_hex expect_hex silence command " +
 		"defence drop accept rates packets syn_rate time max_verdicts excess action clients refused inspection " +
+		"bgp as router_id graceful_restart med local_preference prepend communities peers local_address password_file hold_time connect_retry hops ttl_security families next_hop max_prefixes announce " +
 		"passive failures window down max_down max_ejected " +
 		"inspection policies devices rules access capture lenient overlaps urgent variables variables_file classification flows memory overload alerts file buffer payload packets"
 	for _, key := range strings.Fields(keys) {

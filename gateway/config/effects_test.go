@@ -71,20 +71,22 @@ var kinds = map[string]string{
 	"http2":            "listeners: [{name: l, address: 127.0.0.1:80, protocol: HTTP, versions: ['2', '1.1']}]\n" + toPool + "pools: [{name: p, backends: [{address: 127.0.0.1:1}]}]\n",
 	"proxied":          "listeners: [{name: l, address: 127.0.0.1:80, protocol: HTTP, proxy_protocol: {from: 192.0.2.1}}]\n" + toPool + "pools: [{name: p, backends: [{address: 127.0.0.1:1}]}]\n",
 	"afpacket":         strings.Replace(oneService, "eth0", "eth0, driver: afpacket", 1),
-	"kernel":           "kernel_flows: on\n" + oneService,
-	"limits":           "limits: {packets: 9}\nsources: {deny: 192.0.2.8}\ndefence: {limits: {excess: 5}}\nsync: {listen: '198.18.9.9:1', peer: '198.18.9.8:1', key_file: a, index: 0}\n" + oneService,
-	"detect":           "inspection: {policies: [{name: a, rules: x}]}\n" + oneService,
-	"prevent":          "inspection: {policies: [{name: a, mode: prevent, rules: x}], packets: {file: q}, alerts: {file: q}}\ndefence: {inspection: {}}\n" + oneService,
-	"inspected":        "inspection: {policies: [{name: a, mode: prevent, listeners: k, rules: x}], alerts: {file: q}}\n" + strings.Replace(checked("HTTP", "drain: 9s"), "listeners: [{", "listeners: [{name: k, address: 127.0.0.1:81, protocol: HTTP}, {", 1),
-	"access":           "inspection: {policies: [{name: a, mode: prevent, access: x}]}\n" + oneService,
-	"dashboard":        "admin: {listen: '127.0.0.1:8'}\n" + checked("HTTP", "drain: 9s"),
-	"logged":           "access_log: {file: y}\n" + checked("HTTP", "drain: 9s"),
-	"logged text":      "access_log: {file: y, format: text, template: '${status}', sample: {one_in: 9}}\n" + checked("HTTP", "drain: 9s"),
-	"logged combined":  "access_log: {file: y, format: combined, rotate: {size: 4096}}\n" + checked("HTTP", "drain: 9s"),
-	"syslog":           "access_log: {syslog: {address: 'unix:/dev/log'}}\n" + checked("HTTP", "drain: 9s"),
-	"capture":          "inspection: {policies: [{name: a, capture: udp}], packets: {file: q}}\n" + oneService,
-	"quic":             "devices: [{name: eth0}]\nservices: [{name: s, protocol: udp, source: client, quic: {server_id_length: 2, nonce_length: 5}, address: '[2001:db8::1]:53', backends: [{server_id: '0102', address: '[2001:db8::2]:53'}]}]\n",
-	"checked http":     strings.Replace(oneService, "backends:", "health: {type: https}, backends:", 1), "checked grpc": strings.Replace(oneService, "backends:", "health: {type: grpcs}, backends:", 1),
+	"announced": "bgp: {as: 64513, router_id: 192.0.2.1, peers: [{address: 192.0.2.2, as: 64514}, {address: 192.0.2.3, as: 64513, next_hop: '2001:db8::9'}]}\n" +
+		strings.Replace(oneService, "backends:", "announce: {communities: no-export}, backends:", 1),
+	"kernel":          "kernel_flows: on\n" + oneService,
+	"limits":          "limits: {packets: 9}\nsources: {deny: 192.0.2.8}\ndefence: {limits: {excess: 5}}\nsync: {listen: '198.18.9.9:1', peer: '198.18.9.8:1', key_file: a, index: 0}\n" + oneService,
+	"detect":          "inspection: {policies: [{name: a, rules: x}]}\n" + oneService,
+	"prevent":         "inspection: {policies: [{name: a, mode: prevent, rules: x}], packets: {file: q}, alerts: {file: q}}\ndefence: {inspection: {}}\n" + oneService,
+	"inspected":       "inspection: {policies: [{name: a, mode: prevent, listeners: k, rules: x}], alerts: {file: q}}\n" + strings.Replace(checked("HTTP", "drain: 9s"), "listeners: [{", "listeners: [{name: k, address: 127.0.0.1:81, protocol: HTTP}, {", 1),
+	"access":          "inspection: {policies: [{name: a, mode: prevent, access: x}]}\n" + oneService,
+	"dashboard":       "admin: {listen: '127.0.0.1:8'}\n" + checked("HTTP", "drain: 9s"),
+	"logged":          "access_log: {file: y}\n" + checked("HTTP", "drain: 9s"),
+	"logged text":     "access_log: {file: y, format: text, template: '${status}', sample: {one_in: 9}}\n" + checked("HTTP", "drain: 9s"),
+	"logged combined": "access_log: {file: y, format: combined, rotate: {size: 4096}}\n" + checked("HTTP", "drain: 9s"),
+	"syslog":          "access_log: {syslog: {address: 'unix:/dev/log'}}\n" + checked("HTTP", "drain: 9s"),
+	"capture":         "inspection: {policies: [{name: a, capture: udp}], packets: {file: q}}\n" + oneService,
+	"quic":            "devices: [{name: eth0}]\nservices: [{name: s, protocol: udp, source: client, quic: {server_id_length: 2, nonce_length: 5}, address: '[2001:db8::1]:53', backends: [{server_id: '0102', address: '[2001:db8::2]:53'}]}]\n",
+	"checked http":    strings.Replace(oneService, "backends:", "health: {type: https}, backends:", 1), "checked grpc": strings.Replace(oneService, "backends:", "health: {type: grpcs}, backends:", 1),
 	"checked udp": strings.Replace(oneService, "backends:", "health: {type: udp, port: 9, udp: {send: a}}, backends:", 1), "checked hex": strings.Replace(oneService, "backends:", "health: {type: udp, port: 9, udp: {send_hex: '05'}}, backends:", 1),
 	"checked command": strings.Replace(oneService, "backends:", "health: {type: command, command: [/bin/true, x]}, backends:", 1),
 	"hex check":       checked("HTTP", "health: {type: udp, port: 9, udp: {send_hex: '05'}}"),
@@ -140,6 +142,7 @@ services:
      persistence: {by: client, prefix4: 24, prefix6: 48}, when_full: drop, hash_size: 251, slow_start: 3s, drain: 4s, unavailable: reject, mss: auto,
      quic: {rotation: 2, server_id_length: 2, nonce_length: 6, key: "000102030405060708090a0b0c0d0e0f"},
      sources: {deny: [192.0.2.9], allow: [192.0.2.8], default: deny}, limits: {packets: 1, connections: 2, burst: 50ms},
+     announce: {med: 7, local_preference: 7, prepend: 1, communities: no-advertise},
      backends: [{name: b, address: 198.18.2.3:80, weight: 3, state: draining, server_id: "0a0b", max_connections: 9}],
      health: {type: https, interval: 300ms, timeout: 200ms, rise: 1, fall: 2, port: 99, device: eth0, command: [/bin/true],
        http: {method: POST, path: "/a", host: web, status: 200, body: fine, server_name: web.example, insecure: true, ca_file: AUTHORITY},
@@ -153,6 +156,8 @@ resolver: {servers: [192.0.2.53], timeout: 3s, attempts: 3, family: ipv4, min_tt
 network: {routes: [{to: 192.0.2.0/24, via: 198.18.0.9, device: eth0}]}
 access_log: {file: "-", buffer: 131072, format: combined, fields: [status, ja4, header.x-tenant], template: "${path}", rotate: {size: 8192, keep: 3}, sample: {one_in: 7, slow: 1s},
   syslog: {address: "udp:192.0.2.1:514", facility: user, app_name: edge}}
+bgp: {as: 64515, router_id: 192.0.2.7, med: 5, local_preference: 5, prepend: 2, communities: ["64512:1", "64512:1:2"], graceful_restart: 5s, drain: 5s,
+  peers: [{address: 192.0.2.7, as: 64513, port: 99, local_address: 192.0.2.8, password_file: p, hold_time: 30s, connect_retry: 9s, hops: 2, ttl_security: true, families: ipv4, next_hop: 192.0.2.6, max_prefixes: 7}]}
 tracing: {endpoint: "http://192.0.2.1:4318", one_in: 5, from: 192.0.2.0/24, service_name: edge}
 rate_limits: [{name: rl, key: {by: path, name: x, value: "${path}", prefix4: 24, prefix6: 48}, requests: 7, interval: 1m, burst: 9, keys: 99, announce: always, dry_run: true}]
 caches: [{name: kk, memory: 4194304, max_object: 99, disk: {dir: d, bytes: 33554432, max_object: 77, objects: 88}}]

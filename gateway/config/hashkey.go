@@ -31,6 +31,9 @@ func (c *Config) readKeys() (list []Problem) {
 				"a line of 64 hexadecimal digits (`openssl rand -hex 32`)"))
 		}
 	}
+	if c.BGP != nil {
+		list = append(list, c.BGP.readPasswords(c)...)
+	}
 	return list
 }
 

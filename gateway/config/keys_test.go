@@ -59,7 +59,7 @@ func describedElsewhere(path string) bool {
 }
 
 func TestTheReferenceHasEveryKeyAndItsDefault(t *testing.T) {
-	names, defaults := keyRows(referencePages(t), `(?:stack|loops|network|access_log|tracing|resolver|rate_limits|caches|listeners|routes|tls_routes|tcp_routes|pools|devices|hash_key|snat|checksum|engine|cpus|extra_processor|kernel_flows|spin|tunnel|sources|limits|defence|table|sync|admin|metrics|inspection|services)[a-z0-9_.\[\]]*`)
+	names, defaults := keyRows(referencePages(t), `(?:stack|loops|network|access_log|tracing|resolver|rate_limits|caches|listeners|routes|tls_routes|tcp_routes|pools|devices|hash_key|snat|checksum|engine|cpus|extra_processor|kernel_flows|spin|tunnel|sources|limits|defence|table|sync|bgp|admin|metrics|inspection|services)[a-z0-9_.\[\]]*`)
 	if diff := cmp.Diff(keysOf(t), names); diff != "" {
 		t.Errorf("docs/gateway-keys.md and docs/http-gateway.md list other keys than the code has: %s", diff)
 	}
@@ -79,6 +79,8 @@ func TestTheReferenceHasEveryKeyAndItsDefault(t *testing.T) {
 		"limits.clients": c.Limits.Clients, "table.fragments": c.Table.Fragments, "kernel_flows": c.KernelFlows, "table.kernel_flows": c.Table.KernelFlows, "admin.socket": c.Admin.Socket,
 		"services[].balance": sv.Balance, "services[].when_full": sv.WhenFull, "services[].persistence.by": newPersistence().By,
 		"services[].persistence.prefix4": newPersistence().Prefix4, "services[].persistence.prefix6": newPersistence().Prefix6,
+		"bgp.drain": newBGP().Drain, "bgp.graceful_restart": newBGP().GracefulRestart, "bgp.peers[].port": newBGPPeer().Port, "bgp.peers[].hold_time": newBGPPeer().HoldTime,
+		"bgp.peers[].connect_retry": newBGPPeer().ConnectRetry, "bgp.peers[].max_prefixes": newBGPPeer().MaxPrefixes,
 		"services[].mode": sv.Mode, "services[].slow_start": sv.SlowStart, "services[].drain": sv.Drain,
 		"services[].protocol": sv.Protocol, "services[].source": sv.Source, "services[].removed": sv.Removed, "services[].unhealthy": sv.Unhealthy, "services[].unknown": sv.Unknown,
 		"services[].hash_size": map[int]string{0: "auto"}[sv.HashSize], "services[].health.type": h.Type, "services[].health.interval": h.Interval,

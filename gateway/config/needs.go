@@ -12,6 +12,20 @@ var rootNeeds = []need[Config]{
 		why:  "it is for services, and there are none; listeners do not apply it", hint: addServices,
 	},
 	{
+		keys: []string{"bgp"}, met: func(c *Config, _ *Config) bool {
+			return c.anyService(func(s *Service) bool { return s.Announce != nil })
+		},
+		why: "it announces addresses of services, and none has announce", hint: "add `announce: {}` to services, or leave it out",
+	},
+	{
+		keys: []string{"bgp.local_preference"}, met: func(c *Config, _ *Config) bool { return c.BGP == nil || c.BGP.internalPeer() },
+		why: "it is for peers of the same AS, and there are none", hint: "set med or communities, or leave it out",
+	},
+	{
+		keys: []string{"bgp.prepend"}, met: func(c *Config, _ *Config) bool { return c.BGP == nil || c.BGP.externalPeer() },
+		why: "it is for peers of another AS, and there are none", hint: "set local_preference, or leave it out",
+	},
+	{
 		keys: []string{"inspection"}, met: func(c *Config, _ *Config) bool {
 			return len(c.Services) > 0 || len(c.Listeners) == 0 || c.Inspection.anyPolicy(func(p *InspectionPolicy) bool { return !p.OfPackets() })
 		},
@@ -162,6 +176,14 @@ var policyNeeds = []need[InspectionPolicy]{
 }
 
 var serviceNeeds = []need[Service]{
+	{
+		keys: []string{"announce.local_preference"}, met: func(c *Config, _ *Service) bool { return c.BGP == nil || c.BGP.internalPeer() },
+		why: "it is for peers of the same AS, and there are none", hint: "set med or communities, or leave it out",
+	},
+	{
+		keys: []string{"announce.prepend"}, met: func(c *Config, _ *Service) bool { return c.BGP == nil || c.BGP.externalPeer() },
+		why: "it is for peers of another AS, and there are none", hint: "set local_preference, or leave it out",
+	},
 	{
 		keys: []string{"unhealthy"}, met: func(_ *Config, s *Service) bool { return s.Health != nil },
 		why: "the service has no health check that a backend could fail", hint: "add health, or leave it out",

@@ -169,7 +169,7 @@ func (d *Daemon) status(gate l4control.Status) admin.Status {
 	}
 	return admin.Status{
 		Version: d.opt.Build.Version, Config: d.file, Started: d.node.Started(), Gateway: gate,
-		Reload: reload, Engine: engine, KernelPrograms: d.flows.status(), Inspection: d.inspectionStatus(),
+		Reload: reload, Engine: engine, KernelPrograms: d.flows.status(), Inspection: d.inspectionStatus(), BGP: d.bgpStatus(),
 		Counts: admin.Counts{
 			Received: counts.Received, Originated: counts.Originated, Forwarded: counts.Forwarded, Delivered: counts.Delivered, Merged: counts.Merged, Dropped: counts.Dropped,
 		},

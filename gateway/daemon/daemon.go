@@ -94,8 +94,9 @@ type Daemon struct {
 	defended []string               // devices with the defence
 	drives   atomic.Pointer[drives] // what the gateway has the defence do
 
-	announce chan struct{} // asks announceLoop
-	events   *eventLog     // changes of backends that are to be logged
+	announce  chan struct{} // asks announceLoop
+	announcer announcer
+	events    *eventLog // changes of backends that are to be logged
 
 	upgrading upgrading
 	looks     looks
@@ -133,6 +134,7 @@ func Open(file string, opt Options) (*Daemon, error) {
 
 func newDaemon(file string, opt Options) *Daemon {
 	d := &Daemon{file: file, opt: opt, announce: make(chan struct{}, 1)}
+	d.announcer.open()
 	d.opt.Log = slog.New(d.looks.recent.Handler(opt.Log.Handler()))
 	d.events = newEventLog(d.opt.Log)
 	d.upgrading.open(opt.Predecessor)
@@ -199,10 +201,11 @@ func (d *Daemon) openGateway(cfg *config.Config) error {
 	if err != nil {
 		return err
 	}
-	if d.gate, err = l4control.Open(cfg, l4control.Options{Devices: devices, Resolver: resolver, Policy: d.inspection.Number, OnEvent: d.events.add, OnPortsShort: d.events.addPorts, OnPeer: d.peerChanged, Neighbor: learn, Inherited: d.takeover.state.Services}); err != nil {
+	if d.gate, err = l4control.Open(cfg, l4control.Options{Devices: devices, Resolver: resolver, Policy: d.inspection.Number, OnEvent: d.events.add, OnPortsShort: d.events.addPorts, OnPeer: d.peerChanged, OnAvailability: d.wakeRoutes, Neighbor: learn, Inherited: d.takeover.state.Services}); err != nil {
 		return errors.Join(err, resolver.Close())
 	}
 	d.cfg = cfg
+	d.announcer.defaults.Store(cfg.BGP)
 	if cfg.Defence != nil { // another process may have its program at the devices
 		if err := d.beforeDevices(cfg); err != nil {
 			return err
@@ -266,6 +269,7 @@ func (d *Daemon) service() node.Service {
 			}
 			if len(handlers) > 0 {
 				all.Go(func() { d.announceLoop(ctx) })
+				all.Go(func() { d.runBGP(ctx) })
 				all.Go(func() { d.gate.Sync(ctx, stack.Now, d.node.OnLoop) })
 				all.Go(func() { d.gate.ResolveClients(ctx, stack.Now, d.node.OnLoop) })
 			}
@@ -285,6 +289,9 @@ func (d *Daemon) writeMetrics(w *metrics.Writer) {
 	}
 	if d.workers != nil {
 		d.workers.WriteMetrics(w)
+	}
+	if s := d.announcer.speaker.Load(); s != nil && d.announcer.defaults.Load() != nil {
+		s.WriteMetrics(w)
 	}
 	d.writeReload(w)
 }
@@ -310,45 +317,6 @@ func (d *Daemon) linkChanged(dev int, l node.Link) {
 	if l.State == node.LinkUp {
 		d.Announce()
 	}
-}
-
-// tunnels reports whether packets of any service travel in others. Large packets (GSO, GRO) pass whole only
-// where none does: no device segments what lies in a tunnel.
-func tunnels(cfg *config.Config) bool {
-	return slices.ContainsFunc(cfg.Services, func(s config.Service) bool {
-		return s.Mode == config.ModeIPIP || s.Mode == config.ModeGUE
-	})
-}
-
-// joins returns what loops may join before the gateway handles it. Datagrams of one client's port are not alike where a
-// connection ID of QUIC names the backend, limits on packets count each one, and rules are about one.
-func joins(cfg *config.Config) stack.GRO {
-	for i := range cfg.Services {
-		if s := &cfg.Services[i]; s.QUIC != nil || s.Limits.Packets > 0 {
-			return stack.GROTCP
-		}
-	}
-	if cfg.Limits.Packets > 0 || len(cfg.Inspection.Policies) > 0 {
-		return stack.GROTCP
-	}
-	return stack.GROAll
-}
-
-// reconfigure gives the gateway a new configuration. Devices segment large packets before the first service
-// with a tunnel is there; large ones that a loop has already are dropped and sent again. Datagrams are no longer joined
-// before the first service is there that tells them apart.
-func (d *Daemon) reconfigure(cfg *config.Config) error {
-	was, joined := d.node.Offload()
-	if _, err := d.node.SetOffload(was && !tunnels(cfg), min(joined, joins(cfg))); err != nil {
-		return err
-	}
-	if err := d.gate.Reload(cfg); err != nil {
-		_, _ = d.node.SetOffload(was, joined) // as before, which has worked
-		return err
-	}
-	_, err := d.node.SetOffload(!tunnels(cfg), joins(cfg))
-	d.renewFlows()
-	return err
 }
 
 // Run moves packets until ctx ends, Stop is called or no device is left. When it returns every packet is
@@ -465,6 +433,7 @@ func (d *Daemon) tryReload() (admin.Changes, error) {
 	changes := admin.NewChanges(config.Diff(d.cfg, cfg))
 	d.cfg = cfg
 	d.useSettings(cfg)
+	d.reloadBGP()
 	for _, a := range d.gate.Announced() {
 		if !slices.Contains(before, a) {
 			d.Announce() // once its packets are steered here

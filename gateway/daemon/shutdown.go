@@ -19,6 +19,7 @@ const (
 // the counters are final.
 func (d *Daemon) shutdown() {
 	d.upgrading.stop(errStopping)
+	d.endBGP() // while packets still have a gateway
 	var drained sync.WaitGroup
 	if d.workers != nil {
 		drained.Go(func() { d.workers.Shutdown(); d.resetHost() })
@@ -65,8 +66,9 @@ func (d *Daemon) resetConnections() {
 
 // shutdownLimit returns how long shutdown may take.
 func (d *Daemon) shutdownLimit() time.Duration {
-	if d.workers == nil {
-		return 0
+	limit := d.bgpLimit()
+	if d.workers != nil {
+		limit += d.workers.ShutdownLimit() + time.Second
 	}
-	return d.workers.ShutdownLimit() + time.Second
+	return limit
 }

@@ -104,6 +104,9 @@ func (d *Daemon) prepare() (err error) {
 		return nil
 	}
 	t.prepared = true
+	if err := d.takeSessions(); err != nil {
+		return err
+	}
 	var left []string
 	if d.workers != nil {
 		for _, at := range l7control.Prepared(d.workers) {

@@ -234,6 +234,7 @@ func (d *Daemon) replace(p upgrade.Program, executable *os.File) (res admin.Upgr
 	build, served, err := d.hand(s)
 	if err != nil {
 		s.Abandon()
+		d.resumeBGP()
 		d.node.ResumeDevices()
 		if d.defence != nil {
 			d.defence.Resume()
@@ -276,6 +277,9 @@ func (d *Daemon) hand(s *upgrade.Successor) (build string, served upgrade.Served
 func (d *Daemon) suspend() (s upgrade.Suspended, err error) {
 	if len(d.cfg.Devices) == 0 && d.defence == nil {
 		return s, nil
+	}
+	if s.Sessions, err = d.suspendBGP(); err != nil {
+		return s, err
 	}
 	s.At = monotonic()
 	if d.defence != nil {
@@ -322,7 +326,13 @@ func (d *Daemon) pass(s *upgrade.Successor) error {
 	}
 	sockets, e := d.node.Sockets()
 	defer closePassed(in, sockets)
-	if err := errors.Join(err, e); err != nil {
+	sessions, e2 := d.bgpSockets()
+	defer func() {
+		for _, s := range sessions {
+			s.File.Close()
+		}
+	}()
+	if err := errors.Join(err, e, e2); err != nil {
 		return err
 	}
 	st := passedState{Pools: in.Pools, Secret: in.Secret, Services: l4control.BackendStates(d.gate)}
@@ -353,6 +363,9 @@ func (d *Daemon) pass(s *upgrade.Successor) error {
 			} else {
 				errs = append(errs, socket(upgrade.Relay, fmt.Sprintf("%d %s", f.Relay, f.At), f.File))
 			}
+		}
+		for _, one := range sessions {
+			errs = append(errs, socket(upgrade.Session, one.String(), one.File))
 		}
 		for dir, f := range in.Locks {
 			errs = append(errs, socket(upgrade.Folder, dir, f))

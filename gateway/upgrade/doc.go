@@ -60,6 +60,7 @@ const (
 	Control Kind = "control"
 	Metrics Kind = "metrics"
 	Pages   Kind = "pages"
+	Session Kind = "bgp"  // of a session with a router: "ADDRESS NUMBER"
 	Folder  Kind = "lock" // no socket: a file whose lock both processes have
 
 	stateFile Kind = "state" // a file in memory with Offer.State
@@ -68,8 +69,9 @@ const (
 // Suspended is the part of a message serve about devices that the old process has closed. At is when, by CLOCK_MONOTONIC in nanoseconds;
 // 0: it had none.
 type Suspended struct {
-	At    int64    `json:"at,omitempty"`
-	Table *os.File `json:"-"` // a file in memory with the table of connections; nil: there is none
+	At       int64           `json:"at,omitempty"`
+	Sessions json.RawMessage `json:"sessions,omitempty"` // with routers, that the old process has stopped
+	Table    *os.File        `json:"-"`                  // a file in memory with the table of connections; nil: there is none
 }
 
 // Served is the body of a message serving.

@@ -133,7 +133,7 @@ gateway/maglev    :
 gateway/bgp       : metrics
 gateway/resolve   :
 gateway/upgrade   :
-gateway/config    : tls tls/acme internal/secretfile gateway/health gateway/resolve l7/accesslog l7/auth l7/fastcgi l7/files l7/rewrite l7/route gpukern/lpm semantics internal/devargs internal/strictyaml internal/suggest internal/regfile
+gateway/config    : gateway/bgp tls tls/acme internal/secretfile gateway/health gateway/resolve l7/accesslog l7/auth l7/fastcgi l7/files l7/rewrite l7/route gpukern/lpm semantics internal/devargs internal/strictyaml internal/suggest internal/regfile
 l4/quiclb         :
 l4/fastpath       : clock
 l4/kernelflows    : l4/fastpath clock metrics pmd wire
@@ -155,7 +155,7 @@ l7/trace          : l7/accesslog semantics
 l7/proxy          : clock wire filter/inspect filter/signature l7/accesslog l7/auth l7/cache l7/fastcgi l7/fcgiside gpukern/lpm gpukern/sign l7/h1side l7/h2side l7/h3side l7/encode l7/files l7/link l7/pool l7/quicconn l7/ratelimit l7/rewrite l7/route l7/side l7/trace l7/transport l7/waf http1 http2 http3 quic metrics proxyproto semantics tls tls/clienthello websocket
 l7/control        : clock tls/acme internal/secretfile internal/random internal/regfile metrics semantics http1 http2 http3 quic tls stack stack/host gateway/config gateway/health gateway/resolve l7/accesslog l7/auth l7/cache l7/fastcgi l7/files l7/pool l7/proxy l7/quicconn l7/ratelimit l7/rewrite l7/route l7/side l7/topk l7/trace l7/transport l7/waf internal/suggest
 gateway/defence   : filter/ebpf gateway/config metrics pmd
-gateway/admin     : l4/control gateway/defence l4/inspection gateway/config l7/control l7/topk gpukern internal/controlsocket
+gateway/admin     : gateway/bgp l4/control gateway/defence l4/inspection gateway/config l7/control l7/topk gpukern internal/controlsocket
 gateway/dashboard : gateway/admin gpukern l4/control l7/control
 gateway/daemon    : clock gateway/* l4/* l7/* node node/nexthop pmd pmd/device gpukern gpukern/cuda stack stack/host socket ip tcp wire metrics internal/controlsocket internal/devargs
 internal/app/lifetime:

@@ -49,6 +49,9 @@ type Options struct {
 	// KernelAddrs reads the addresses of the kernel; nil is nexthop.KernelAddrs. No packet from outside may have one as its source.
 	KernelAddrs func() (own, broadcasts map[netip.Addr]bool, err error)
 
+	// OnAvailability is called when AvailabilityOf may return something else, as OnEvent; may be nil.
+	OnAvailability func()
+
 	OnEvent func(Event) // called on changes, from any goroutine, with a lock held: it must not call the gateway; may be nil
 }
 

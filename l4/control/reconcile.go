@@ -57,6 +57,9 @@ func (g *Gateway) reconcile(s *datapath.Snapshot, id uint32, why string) {
 		s.Services[id] = &next
 	}
 	g.plan(id, now)
+	if g.opt.OnAvailability != nil && o.config != nil && o.config.Announce != nil {
+		g.opt.OnAvailability()
+	}
 }
 
 // reconcileEndpoint brings one address of a backend to what is known now.

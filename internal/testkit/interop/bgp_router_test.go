@@ -16,7 +16,7 @@ import (
 
 // frr is FRRouting in a namespace: zebra, which enters routes in the kernel, and bgpd.
 type frr struct {
-	t   *testing.T
+	t   testing.TB
 	ns  *testnet.Namespace
 	dir string
 }
@@ -24,7 +24,7 @@ type frr struct {
 const frrPrograms = "/usr/lib/frr/"
 
 // startFRR starts FRRouting with a configuration of bgpd.
-func startFRR(t *testing.T, ns *testnet.Namespace, config string) *frr {
+func startFRR(t testing.TB, ns *testnet.Namespace, config string) *frr {
 	t.Helper()
 	if _, err := os.Stat(frrPrograms + "bgpd"); err != nil {
 		t.Skip("frr is not installed: make interop-bgp installs it")
@@ -35,19 +35,25 @@ func startFRR(t *testing.T, ns *testnet.Namespace, config string) *frr {
 		t.Fatal(err)
 	}
 	giveTo(t, "frr", r.dir)
-	for _, name := range []string{"zebra", "bgpd"} {
-		log := filepath.Join(r.dir, name+".log")
-		args := []string{
-			"-f", file, "-i", filepath.Join(r.dir, name+".pid"), "-z", filepath.Join(r.dir, "zserv.api"),
-			"--vty_socket", r.dir, "-P", "0", "--log", "file:" + log,
-		}
-		startProgram(t, ns, log, frrPrograms+name, args...)
+	empty := filepath.Join(r.dir, "zebra.conf")
+	if err := os.WriteFile(empty, nil, 0o644); err != nil {
+		t.Fatal(err)
 	}
+	api := filepath.Join(r.dir, "zserv.api")
+	r.start("zebra", empty, api)
+	eventually(t, "the socket of zebra, which bgpd looks for every 10 s", func() string { _, err := os.Stat(api); return fmt.Sprint(err) }, "<nil>")
+	r.start("bgpd", file, api)
 	return r
 }
 
+// start starts a daemon.
+func (r *frr) start(name, file, api string) {
+	log := filepath.Join(r.dir, name+".log")
+	startProgram(r.t, r.ns, log, frrPrograms+name, "-f", file, "-i", filepath.Join(r.dir, name+".pid"), "-z", api, "--vty_socket", r.dir, "-P", "0", "--log", "file:"+log)
+}
+
 // giveTo makes a user, as which a program runs, the owner of a folder.
-func giveTo(t *testing.T, name, dir string) {
+func giveTo(t testing.TB, name, dir string) {
 	t.Helper()
 	u, err := user.Lookup(name)
 	if err != nil {
@@ -61,7 +67,7 @@ func giveTo(t *testing.T, name, dir string) {
 }
 
 // shortDir returns a folder whose path is short enough for the sockets in it.
-func shortDir(t *testing.T) string {
+func shortDir(t testing.TB) string {
 	dir, err := os.MkdirTemp("", "bgp")
 	if err != nil {
 		t.Fatal(err)
@@ -71,7 +77,7 @@ func shortDir(t *testing.T) string {
 }
 
 // startProgram starts a program in a namespace, which ends with the test.
-func startProgram(t *testing.T, ns *testnet.Namespace, log, name string, args ...string) *exec.Cmd {
+func startProgram(t testing.TB, ns *testnet.Namespace, log, name string, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(name, args...)
 	out, err := os.Create(log + ".out")
@@ -118,10 +124,10 @@ func (r *frr) configure(commands ...string) {
 }
 
 // eventually waits until what a function returns has the text that is wanted, or with ! does not have it.
-func eventually(t *testing.T, what string, get func() string, want ...string) string {
+func eventually(t testing.TB, what string, get func() string, want ...string) string {
 	t.Helper()
 	var got string
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		got = get()
 		ok := true
 		for _, w := range want {

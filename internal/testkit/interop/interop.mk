@@ -1,6 +1,6 @@
 # Targets that compare Millrace with other implementations: their programs, suites and captures. None is part of `make test`.
 
-.PHONY: cache-tests crs-tests interop interop-suricata interop-suricata-verify interop-gateway shim-sources interop-shim packetdrill llhttp h2spec bogo tlsfuzzer autobahn interop-quic peer-programs interop-peers test-vm pcap-oracle
+.PHONY: cache-tests crs-tests interop interop-bgp interop-suricata interop-suricata-verify interop-gateway shim-sources interop-shim packetdrill llhttp h2spec bogo tlsfuzzer autobahn interop-quic peer-programs interop-peers test-vm pcap-oracle
 
 PEER_PACKAGES  := chromium-headless-shell fonts-dejavu-core nginx-light clang-19 cmake
 
@@ -9,7 +9,11 @@ INTEROP ?= 10G
 interop: ## the long tests with Linux's TCP: INTEROP (10G) bytes through loss and reordering, options, MTUs, 64 flows; then interop-peers (root)
 	MILLRACE_MUST_NETNS=1 MILLRACE_INTEROP=$(INTEROP) $(GO) test -count=1 -timeout 0 -v -run 'Loss|ManyBulk|Session' ./internal/app/stackd
 	MILLRACE_MUST_NETNS=1 MILLRACE_INTEROP=100M $(GO) test -count=1 -timeout 0 -v -run 'MTU|EveryOption|Iperf3' ./internal/app/stackd
-	$(MAKE) interop-peers interop-gateway
+	$(MAKE) interop-peers interop-gateway interop-bgp
+
+interop-bgp: ## the gateway's BGP with FRRouting and bird in network namespaces: two gateways behind a router with ECMP (root)
+	$(call install-packages,frr bird2)
+	MILLRACE_MUST_NETNS=1 $(GO) -C internal/testkit/interop test -count=1 -timeout 20m -v -run 'BGP|TwoGatewaysAnnounce' .
 
 interop-suricata: ## inspection rules and Suricata (installed) on the captures of MILLRACE_PCAPS: the rules of testdata and of the folder MILLRACE_RULES; writes docs/inspection-suricata.md
 	MILLRACE_SURICATA=1 MILLRACE_SURICATA_PAGE=$(abspath docs/inspection-suricata.md) $(GO) -C internal/testkit/interop test -count=1 -v -timeout 30m -run '^TestSuricata' .
