@@ -35,8 +35,9 @@ type kernelConn struct {
 	train train
 	since int // datagrams returned since the reader last slept or yielded
 
-	name unix.RawSockaddrInet6 // of peer
-	peer *net.UDPAddr
+	name  unix.RawSockaddrInet6 // of peer
+	peer  *net.UDPAddr
+	strip stripFunc // set before the first read
 }
 
 // train is the rest of a message: datagrams of one size, of which the last may be shorter.
@@ -113,19 +114,26 @@ func (c *kernelConn) ReadBatch(ms []ipv4.Message, _ int) (int, error) {
 		c.since = 0
 		runtime.Gosched()
 	}
-	for len(c.train.data) == 0 {
-		if err := c.next(); err != nil {
-			return 0, err
+	for {
+		for len(c.train.data) == 0 {
+			if err := c.next(); err != nil {
+				return 0, err
+			}
+		}
+		n := 0
+		for n < len(ms) && (len(c.train.data) > 0 || c.at < c.n && c.begin()) {
+			if c.fill(&ms[n]) {
+				n++
+			}
+			c.since++
+		}
+		if n > 0 {
+			return n, nil
 		}
 	}
-	n := 0
-	for n < len(ms) && (len(c.train.data) > 0 || c.at < c.n && c.begin()) {
-		c.fill(&ms[n])
-		n++
-	}
-	c.since += n
-	return n, nil
 }
+
+func (c *kernelConn) setStrip(f stripFunc) { c.strip = f }
 
 // next begins with the next train, and receives where there is none.
 func (c *kernelConn) next() error {
@@ -161,14 +169,22 @@ func (c *kernelConn) begin() bool {
 // pending reports whether datagrams have been received that ReadBatch has not returned. It is called by the goroutine that reads.
 func (c *kernelConn) pending() bool { return len(c.train.data) > 0 || c.at < c.n }
 
-// fill cuts one datagram off the train.
-func (c *kernelConn) fill(m *ipv4.Message) {
+// fill cuts one datagram off the train. It reports false where that is dropped.
+func (c *kernelConn) fill(m *ipv4.Message) bool {
 	t := &c.train
 	size := min(t.size, len(t.data))
-	m.N = copy(m.Buffers[0], t.data[:size])
+	from := 0
+	if c.strip != nil {
+		if from = c.strip(t.addr, t.data[:size]); from < 0 || from >= size {
+			t.data = t.data[size:]
+			return false
+		}
+	}
+	m.N = copy(m.Buffers[0], t.data[from:size])
 	m.NN = copy(m.OOB, t.oob)
 	m.Addr, m.Flags = t.addr, 0
 	t.data = t.data[size:]
+	return true
 }
 
 // splitControl returns the control messages without that of UDP_GRO, and the size of datagrams that it states, 0

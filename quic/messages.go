@@ -30,7 +30,28 @@ type batchReader interface {
 
 // wrapPacketConn returns what quic-go is to see of a packet conn: neither more nor less than what
 // was declared. A kernel socket is known by its type, which no wrapper has.
-func wrapPacketConn(conn net.PacketConn, messages MessageConn) (net.PacketConn, error) {
+//
+// strip, if it is not nil, sees each datagram first.
+func wrapPacketConn(conn net.PacketConn, messages MessageConn, strip stripFunc) (net.PacketConn, error) {
+	if messages != nil || strip == nil {
+		return wrapped(conn, messages, strip)
+	}
+	seen, err := wrapped(conn, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	to, ok := seen.(interface{ setStrip(f stripFunc) })
+	if !ok {
+		return nil, fmt.Errorf("%w: Strip needs Messages, or a socket of a kernel with UDP_GRO", ErrConfig)
+	}
+	to.setStrip(strip)
+	return seen, nil
+}
+
+// stripFunc is TransportConfig.Strip.
+type stripFunc = func(from *net.UDPAddr, datagram []byte) int
+
+func wrapped(conn net.PacketConn, messages MessageConn, strip stripFunc) (net.PacketConn, error) {
 	if messages == nil {
 		if kernel, ok := conn.(*net.UDPConn); ok {
 			if merging := newKernelConn(kernel); merging != nil {
@@ -47,7 +68,7 @@ func wrapPacketConn(conn net.PacketConn, messages MessageConn) (net.PacketConn, 
 	if !ok {
 		return nil, fmt.Errorf("%w: Messages has no method ReadBatch", ErrConfig)
 	}
-	return batchConn{messages, batches, conn}, nil
+	return batchConn{messages, batches, conn, strip}, nil
 }
 
 // directConn is a packet conn of this package with all capabilities of a kernel socket: a SharedConn.
@@ -70,7 +91,40 @@ func (plainConn) SetWriteBuffer(int) error { return nil }
 type batchConn struct {
 	MessageConn
 	batchReader
-	conn net.PacketConn
+	conn  net.PacketConn
+	strip stripFunc
+}
+
+// ReadBatch reads datagrams, and keeps those that strip leaves. Messages keep their buffers.
+func (c batchConn) ReadBatch(ms []ipv4.Message, flags int) (int, error) {
+	for {
+		n, err := c.batchReader.ReadBatch(ms, flags)
+		if c.strip == nil || n <= 0 {
+			return n, err
+		}
+		kept := 0
+		for i := range ms[:n] {
+			m := &ms[i]
+			from, ok := m.Addr.(*net.UDPAddr)
+			at := -1
+			if ok {
+				at = c.strip(from, m.Buffers[0][:m.N])
+			}
+			if at < 0 || at >= m.N {
+				continue
+			}
+			to := &ms[kept]
+			to.N = copy(to.Buffers[0], m.Buffers[0][at:m.N])
+			if kept < i {
+				to.NN = copy(to.OOB, m.OOB[:m.NN])
+				to.Addr, to.Flags = m.Addr, m.Flags
+			}
+			kept++
+		}
+		if kept > 0 || err != nil {
+			return kept, err
+		}
+	}
 }
 
 func (c batchConn) ReadFrom(b []byte) (int, net.Addr, error)     { return c.conn.ReadFrom(b) }

@@ -47,6 +47,11 @@ type TransportConfig struct {
 	// wait. nil is no one.
 	HandshakeFailed func(remote net.Addr, cause error)
 
+	// Strip is called for each datagram that arrives, on the goroutine that reads, and returns how many bytes at its begin are not of
+	// QUIC, such as a header of the PROXY protocol. Below 0, or with nothing behind them, the datagram is dropped. It keeps nothing of
+	// its arguments.
+	Strip func(from *net.UDPAddr, datagram []byte) int
+
 	// NoVersionNegotiation drops packets of unknown versions without an answer.
 	NoVersionNegotiation bool
 
@@ -82,7 +87,7 @@ func NewTransport(conn net.PacketConn, c TransportConfig) (*Transport, error) {
 	if err := c.IDs.check(); err != nil {
 		return nil, err
 	}
-	seen, err := wrapPacketConn(conn, c.Messages)
+	seen, err := wrapPacketConn(conn, c.Messages, c.Strip)
 	if err != nil {
 		return nil, err
 	}

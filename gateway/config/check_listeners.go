@@ -113,6 +113,9 @@ func (p *places) has(a netip.Addr) bool {
 
 // checkListener reports keys that do not go with the listener's protocol.
 func (d *checker) checkListener(l *Listener, at *listenerPlace) {
+	if l.ProxyDatagrams && !l.HTTP3() {
+		d.Fail(at.proxyDatagrams, "add \"3\" to versions, or leave it out", "http3 of proxy_protocol has no effect: listener %q has no HTTP/3", l.Name)
+	}
 	if l.Protocol == "" { // it could not be read
 		return
 	}
@@ -148,8 +151,8 @@ func (d *checker) checkListener(l *Listener, at *listenerPlace) {
 		d.Fail(at.versions, "set `protocol: HTTPS`", "HTTP/3 needs TLS, and listener %q is HTTP", l.Name)
 	case at.altSvc != nil && !l.HTTP3():
 		d.Fail(at.altSvc, "add \"3\" to versions", "alt_svc announces HTTP/3, which listener %q does not have", l.Name)
-	case at.proxyProtocol != nil && l.HTTP3() && len(l.Versions) == 1:
-		d.Fail(at.proxyProtocol, "leave it out", "proxy_protocol is of TCP, and listener %q has HTTP/3 alone", l.Name)
+	case at.proxyProtocol != nil && l.HTTP3() && len(l.Versions) == 1 && !l.ProxyDatagrams:
+		d.Fail(at.proxyProtocol, "set its `http3`, or leave it out", "proxy_protocol is of TCP without `http3`, and listener %q has HTTP/3 alone", l.Name)
 	}
 	d.checkEarlyData(l, at)
 	certs := map[string]int{}

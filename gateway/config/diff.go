@@ -31,7 +31,7 @@ var keyNames = map[string]string{
 	"HashSize": "hash_size", "SlowStart": "slow_start", "Reject": "unavailable", "WhenFull": "when_full", "ServerID": "server_id",
 	"MaxConnections": "max_connections", "PoolBackend.Named": "address", "PoolBackend.Path": "address", "Services": "", "Backends": "", "Name": "",
 	"ProxyLoops": "loops", "RequestID": "request_id", "RateLimits": "rate_limits", "ErrorPages": "error_pages", "AccessLog": "access_log", "TLSRoutes": "", "TCPRoutes": "", "Listeners": "", "Routes": "", "Pools": "",
-	"AltSvc": "alt_svc", "EarlyData": "early_data", "ProxyProtocol": "proxy_protocol", "BackendRefs": "backend_refs", "Idle": "idle_connections", "RetryBudget": "retry_budget",
+	"AltSvc": "alt_svc", "EarlyData": "early_data", "ProxyProtocol": "proxy_protocol", "ProxyDatagrams": "http3", "BackendRefs": "backend_refs", "Idle": "idle_connections", "RetryBudget": "retry_budget",
 	"MaxRequests": "max_requests", "Uses": "connection_requests", "RetryContent": "retry_content", "Panic": "panic_threshold", "ForwardPath": "forward_path", "ExpectContinue": "expect_continue", "FieldNames": "field_names", "Colliding": "colliding_fields", "Route.Listeners": "listeners", "StreamRoute.Listeners": "listeners",
 }
 

@@ -162,7 +162,7 @@ tracing: {endpoint: "http://192.0.2.1:4318", one_in: 5, from: 192.0.2.0/24, serv
 rate_limits: [{name: rl, key: {by: path, name: x, value: "${path}", prefix4: 24, prefix6: 48}, requests: 7, interval: 1m, burst: 9, keys: 99, announce: always, dry_run: true}]
 caches: [{name: kk, memory: 4194304, max_object: 99, disk: {dir: d, bytes: 33554432, max_object: 77, objects: 88}}]
 listeners:
-  - {name: m, address: 127.0.0.1:444, protocol: HTTPS, compression: {codings: gzip, types: text/html, min_bytes: 9}, versions: ["2"], alt_svc: 1h, request_id: x-request-id, early_data: true, proxy_protocol: {from: 192.0.2.0/28}, colliding_fields: reject,
+  - {name: m, address: 127.0.0.1:444, protocol: HTTPS, compression: {codings: gzip, types: text/html, min_bytes: 9}, versions: ["2"], alt_svc: 1h, request_id: x-request-id, early_data: true, proxy_protocol: {from: 192.0.2.0/28, http3: true}, colliding_fields: reject,
      forwarded: {trusted: 192.0.2.0/28, style: forwarded, via: true},
      tls: {acme: {names: b.example, dir: e, agree_to_terms: true, directory: 'https://ca.example/', ca_file: f, contact: 'mailto:a@b.example', challenges: tls-alpn-01, external_account: {key_id: k, key_file: l}, on_demand: {names: c.example, suffixes: d.example, ask: 'https://ask.example/', ca_file: f, wait: 1s, orders_per_hour: 3, certificates: 4}}, certificates: [{cert: d, key: e, default: true, ocsp_file: o}], min_version: "1.3", max_version: "1.2", ciphers: TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384, ocsp: fetch, client_auth: {ca_file: f, crl_file: g, optional: true, forward: client-cert, forward_chain: true}, misdirected: "off", ticket_key_file: h},
      timeouts: {handshake: 1s, request_header: 1s, request_body: 1s, write: 1s, idle: 1s, stream: 1s, drain: 1s},

@@ -31,25 +31,26 @@ type NetworkRoute struct {
 
 // Listener accepts connections and makes requests or streams of them.
 type Listener struct {
-	Name          string           // key "name", required and unique: the label of logs and metrics
-	Addresses     []netip.AddrPort // key "address", required: ip:port, or a list of them
-	Protocol      ListenerProtocol // key "protocol", required: "HTTP", "HTTPS", "TLS" or "TCP"
-	Versions      []HTTPVersion    // key "versions", of HTTP and HTTPS: default 1.1 with HTTP, 1.1 and 2 with HTTPS
-	AltSvc        time.Duration    // key "alt_svc": how long clients may remember that there is HTTP/3 (RFC 7838 3.1), default 24h; 0 does not announce it
-	EarlyData     bool             // key "early_data", with HTTP/3: serve safe requests that come before the handshake is complete, and may be replays (RFC 8470), default false
-	ProxyProtocol []netip.Prefix   // key "proxy_protocol.from": peers whose connections begin with a PROXY header, version 1 or 2; others have none
-	Forwarded     Forwarded        // key "forwarded", of HTTP and HTTPS
-	Compression   *Compression     // key "compression", of HTTP and HTTPS: of responses; absent: none
-	RequestID     string           // key "request_id", of HTTP and HTTPS: the field, in lower case, that has the ID of each request; default none
-	Colliding     CollidingFields  // key "colliding_fields", of HTTP and HTTPS: "drop" (default), "reject" or "allow"
-	TLS           *ListenerTLS     // key "tls": required with HTTPS, nil otherwise
-	Timeouts      ListenerTimeouts // key "timeouts"
-	Limits        ListenerLimits   // key "limits"
-	Sources       Sources          // key "sources": clients that are served
-	HSTS          *HSTS            // key "hsts", of HTTPS; nil is none
-	ErrorPages    []ErrorPage      // key "error_pages", of HTTP and HTTPS
-	RateLimits    []string         // key "rate_limits", of HTTP and HTTPS: names of limits that count all requests
-	WAF           *WAF             // key "waf", of HTTP and HTTPS: rules that requests are evaluated by; nil is none
+	Name           string           // key "name", required and unique: the label of logs and metrics
+	Addresses      []netip.AddrPort // key "address", required: ip:port, or a list of them
+	Protocol       ListenerProtocol // key "protocol", required: "HTTP", "HTTPS", "TLS" or "TCP"
+	Versions       []HTTPVersion    // key "versions", of HTTP and HTTPS: default 1.1 with HTTP, 1.1 and 2 with HTTPS
+	AltSvc         time.Duration    // key "alt_svc": how long clients may remember that there is HTTP/3 (RFC 7838 3.1), default 24h; 0 does not announce it
+	EarlyData      bool             // key "early_data", with HTTP/3: serve safe requests that come before the handshake is complete, and may be replays (RFC 8470), default false
+	ProxyProtocol  []netip.Prefix   // key "proxy_protocol.from": peers whose connections begin with a PROXY header, version 1 or 2; others have none
+	ProxyDatagrams bool             // key "proxy_protocol.http3": each datagram of HTTP/3 of these peers begins with one, version 2, default false
+	Forwarded      Forwarded        // key "forwarded", of HTTP and HTTPS
+	Compression    *Compression     // key "compression", of HTTP and HTTPS: of responses; absent: none
+	RequestID      string           // key "request_id", of HTTP and HTTPS: the field, in lower case, that has the ID of each request; default none
+	Colliding      CollidingFields  // key "colliding_fields", of HTTP and HTTPS: "drop" (default), "reject" or "allow"
+	TLS            *ListenerTLS     // key "tls": required with HTTPS, nil otherwise
+	Timeouts       ListenerTimeouts // key "timeouts"
+	Limits         ListenerLimits   // key "limits"
+	Sources        Sources          // key "sources": clients that are served
+	HSTS           *HSTS            // key "hsts", of HTTPS; nil is none
+	ErrorPages     []ErrorPage      // key "error_pages", of HTTP and HTTPS
+	RateLimits     []string         // key "rate_limits", of HTTP and HTTPS: names of limits that count all requests
+	WAF            *WAF             // key "waf", of HTTP and HTTPS: rules that requests are evaluated by; nil is none
 }
 
 // CollidingFields selects the handling of fields of clients whose names differ from those that the gateway sets, removes or reads only

@@ -20,6 +20,7 @@ type listenerPlace struct {
 	ciphers         *yaml.Node
 	versions        *yaml.Node
 	proxyProtocol   *yaml.Node
+	proxyDatagrams  *yaml.Node
 	forwarded       *yaml.Node
 	colliding       *yaml.Node
 	requestID       *yaml.Node
@@ -139,7 +140,13 @@ func (d *l7Decoder) listeners(n *yaml.Node, c *Config) {
 			strictyaml.Optional("early_data", func(n *yaml.Node) { at.earlyData = n; d.Truth(n, "early_data", &l.EarlyData) }),
 			strictyaml.Optional("proxy_protocol", func(n *yaml.Node) {
 				at.proxyProtocol = n
-				d.Mapping(n, "proxy_protocol", strictyaml.Required("from", func(n *yaml.Node) { d.prefixes(n, "from", &l.ProxyProtocol) }))
+				d.Mapping(n, "proxy_protocol",
+					strictyaml.Required("from", func(n *yaml.Node) { d.prefixes(n, "from", &l.ProxyProtocol) }),
+					strictyaml.Optional("http3", func(n *yaml.Node) {
+						at.proxyDatagrams = n
+						d.Truth(n, "http3", &l.ProxyDatagrams)
+					}),
+				)
 			}),
 			strictyaml.Optional("forwarded", func(n *yaml.Node) { at.forwarded = n; d.forwarded(n, &l.Forwarded) }),
 			strictyaml.Optional("compression", func(n *yaml.Node) {

@@ -57,7 +57,7 @@ func (s *Set) WriteMetrics(w *metrics.Writer) {
 	}
 	w.Histogram("millrace_http_request_seconds", "Time from the header of a request to the end of the response.", &took, metrics.Nanoseconds)
 	writeStreams(w, &t.Stream)
-	w.Counter("millrace_http_missing_proxy_headers_total", "Connections that lacked the PROXY header that was to come.", t.Headers)
+	w.Counter("millrace_http_missing_proxy_headers_total", "Connections, and datagrams of HTTP/3, that lacked the PROXY header that was to come.", t.Headers)
 	w.Counter("millrace_http_failed_handshakes_total", "Handshakes of TLS and QUIC that clients began and did not complete.", t.Handshakes)
 	writeSignatures(w, &t)
 	w.Counter("millrace_http_write_timeouts_total", "Connections and responses that ended because their client took nothing of what was sent.", t.WriteTimeouts)

@@ -234,7 +234,7 @@ func (s *Set) admit(cfg *config.Config) map[string]*proxy.Admission {
 // planListener adds a listener to the tree, once for each of its addresses.
 func (s *Set) planListener(n *plan, l *config.Listener) (err error) {
 	out := proxy.Listener{
-		Name: l.Name, ProxyProtocol: l.ProxyProtocol, Admission: n.admissions[l.Name],
+		Name: l.Name, ProxyProtocol: l.ProxyProtocol, ProxyDatagrams: l.ProxyDatagrams, Admission: n.admissions[l.Name],
 		Forwarding: rewrite.Forwarding{Style: styles[l.Forwarded.Style], Trusted: l.Forwarded.Trusted},
 		Timeouts: proxy.Timeouts{
 			Handshake: l.Timeouts.Handshake, Header: l.Timeouts.RequestHeader, Body: l.Timeouts.RequestBody,

@@ -49,11 +49,14 @@ func (c *clientInfo) use(ln *Listener) { c.listener, c.conf.Timeouts = ln, &ln.T
 
 // accept3 takes a connection of a client with HTTP/3. It has completed its handshake, or sends early data. One above
 // the limit is refused here as well: several handshakes at once may have found room.
-func (w *Worker) accept3(l *listening, conn *quicconn.Conn) quicconn.Handler {
+func (w *Worker) accept3(l *listening, conn *quicconn.Conn, by *proxied) quicconn.Handler {
 	w.Enter()
 	w.counters.connections.Add(1)
 	w.counters.open.Add(1)
 	c := &clientInfo{at: l, tls: true, quic: conn}
+	if by != nil {
+		c.addr, c.local, c.isProxied = by.client, by.local, true
+	}
 	c.use(l.current)
 	state := conn.QUIC().State().TLS
 	c.established(&state)
@@ -177,7 +180,7 @@ const earlyData = "early-data"
 // moved notes the client's address, which may change (RFC 9000 9). It is read for each request: rules and Forwarded
 // name the address that the request came from.
 func (c *clientInfo) moved() {
-	if a := remoteOf(c.quic); a.IsValid() {
+	if a := remoteOf(c.quic); a.IsValid() && !c.isProxied {
 		c.addr = a
 	}
 }

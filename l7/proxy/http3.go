@@ -62,8 +62,9 @@ type endpoint struct {
 	t       *quic.Transport
 	config  atomic.Pointer[ctls.Config]
 	current atomic.Pointer[Listener] // of the last reload; handshakes read both on goroutines of their own
-	l       *quic.Listener           // nil while no listener needs one; it changes with both mutexes of all held
-	early   bool                     // l takes early data; guarded by all.opening
+	relayed relayed3
+	l       *quic.Listener // nil while no listener needs one; it changes with both mutexes of all held
+	early   bool           // l takes early data; guarded by all.opening
 
 	// Guarded by all.mu.
 	holds     int // of Reserve
@@ -135,7 +136,7 @@ func (es *Endpoints) reserve(ln *Listener) (*endpoint, error) {
 	if e == nil {
 		e = &endpoint{all: es, address: ln.Address}
 		var err error
-		if e.t, err = es.socket(ln.Address, e.handshakeFailed); err != nil {
+		if e.t, err = es.socket(ln.Address, e); err != nil {
 			return nil, err
 		}
 	}
@@ -153,14 +154,16 @@ func (es *Endpoints) reserve(ln *Listener) (*endpoint, error) {
 	return e, nil
 }
 
-// socket opens a socket with its transport, which reports handshakes of clients that fail. The caller holds opening, but
+// socket opens a socket with its transport, for an endpoint, or nil for connections to backends. The caller holds opening, but
 // not mu: opening a socket may wait for a loop, which takes mu.
-func (es *Endpoints) socket(at netip.AddrPort, failed func(remote net.Addr, cause error)) (*quic.Transport, error) {
+func (es *Endpoints) socket(at netip.AddrPort, e *endpoint) (*quic.Transport, error) {
 	if es.closed {
 		return nil, errEndpointsClosed
 	}
 	open, c := es.Open, es.Config
-	c.HandshakeFailed = failed
+	if e != nil {
+		c.HandshakeFailed, c.Strip = e.handshakeFailed, e.strip
+	}
 	if open == nil {
 		open = quicconn.OverKernel
 	}
@@ -290,7 +293,7 @@ func (e *endpoint) accept(l *quic.Listener) {
 		}
 		context.AfterFunc(q.Context(), e.ended)
 		m.w.hub.Serve(q, quicconn.Options{Uni: 3, Counted: true}, uint64(http3.NoError), func(c *quicconn.Conn) quicconn.Handler {
-			return m.w.accept3(m.l, c)
+			return m.w.accept3(m.l, c, e.relayed.of(c))
 		})
 	}
 }

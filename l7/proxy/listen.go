@@ -26,11 +26,13 @@ type clientInfo struct {
 	sni, ja4 string
 	alpn     []string       // protocols that the client offers, if rules ask for them
 	local    netip.AddrPort // what the client connected to, where a PROXY header says it
-	link     *link.Link     // nil with HTTP/3
-	quic     *quicconn.Conn // of HTTP/3, nil otherwise
-	conn     side.Client    // nil until the version of HTTP is known, and of a connection that is passed through
-	conf     side.Conf      // of listener
-	requests int            // so far
+
+	isProxied bool           // with HTTP/3: addr is that of a PROXY header
+	link      *link.Link     // nil with HTTP/3
+	quic      *quicconn.Conn // of HTTP/3, nil otherwise
+	conn      side.Client    // nil until the version of HTTP is known, and of a connection that is passed through
+	conf      side.Conf      // of listener
+	requests  int            // so far
 
 	version  uint16            // of the TLS that ends here, 0 is none
 	cipher   uint16            // the same

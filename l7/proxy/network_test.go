@@ -185,6 +185,8 @@ func served(t testing.TB, h http.HandlerFunc) *httptest.Server {
 var onEither = map[string]func(t *testing.T){
 	"TestAClientOfHTTP3ThatTakesNoAnswerIsCut":     TestAClientOfHTTP3ThatTakesNoAnswerIsCut,
 	"TestRelaysHTTP3":                              TestRelaysHTTP3,
+	"TestHeadersOfHTTP3":                           TestHeadersOfHTTP3,
+	"TestWrongHeadersOfHTTP3":                      TestWrongHeadersOfHTTP3,
 	"TestRequestsOfHTTP3AreInspected":              TestRequestsOfHTTP3AreInspected,
 	"TestHelloOfHTTP3HasJA4":                       TestHelloOfHTTP3HasJA4,
 	"TestFailedHandshakesOfHTTP3AreRecorded":       TestFailedHandshakesOfHTTP3AreRecorded,

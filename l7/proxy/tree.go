@@ -41,6 +41,8 @@ type Listener struct {
 	// ProxyProtocol are the peers whose connections begin with a header of the PROXY protocol, version 1 or 2; without it
 	// they are reset. Connections of others have none.
 	ProxyProtocol []netip.Prefix
+	// ProxyDatagrams has each datagram of HTTP/3 of these peers begin with one, in version 2; without it the datagram is dropped.
+	ProxyDatagrams bool
 	// Serves reports whether a connection that was opened for a server name may carry requests for another host, which
 	// clients do where the certificate has both names (RFC 9113 9.1.1). Others are answered 421. nil is any host; see
 	// Store.Serves of package tls, and SameName.
