@@ -71,6 +71,7 @@ EXAMPLES := $(PREFIX)/share/doc/millrace/examples
 install: build build-cuda ## install the binaries, manual pages, completion and the systemd unit (PREFIX, DESTDIR)
 	install -Dm755 $(BIN)/millrace $(DESTDIR)$(PREFIX)/bin/millrace
 	install -Dm755 $(BIN)/millrace-cuda $(DESTDIR)$(PREFIX)/bin/millrace-cuda
+	@for f in $(BIN)/libmillrace-dpdk-*.so; do [ ! -e "$$f" ] || install -Dm644 "$$f" $(DESTDIR)$(PREFIX)/lib/millrace/$${f##*/} || exit 1; done
 	$(BIN)/millrace man --section 1 --dir $(DESTDIR)$(PREFIX)/share/man/man1
 	$(BIN)/millrace man --section 5 --dir $(DESTDIR)$(PREFIX)/share/man/man5
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions

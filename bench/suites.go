@@ -5,6 +5,7 @@ import "github.com/millrace/millrace/bench/harness"
 // suites are all there are, in the order of -list.
 var suites = []harness.Suite{
 	packetIO,
+	dpdkSuite,
 	expressionSuite,
 	l4,
 	l4Established,

@@ -41,6 +41,8 @@ var roles = []role{
 	{"headers", openHeaders},
 	{"run", openRun},
 	{"napi", openNAPI},
+	{"dpdk", openDPDK},
+	{"testpmd", openTestpmd},
 	{"handler", openHandler},
 	{"loops", openLoops},
 	{"serve", openServe},

@@ -138,13 +138,65 @@ func TestNullWithoutFreeFrames(t *testing.T) {
 	pools[0].PutBatch(b)
 }
 
+// TestRingPassesChains sends packets of several frames through a ring to the queue that sent them.
+func TestRingPassesChains(t *testing.T) {
+	need(t)
+	arena, pools := memory(t, 1, 128, 2048)
+	q := open(t, dpdk.Config{Name: "net_ring0", Pools: pools}).Queues[0]
+	send := func() {
+		b := packet.NewBatch(arena.View(), 4)
+		for i, n := range []uint16{1000, 300, 7} {
+			off, _ := pools[0].Get()
+			d := packet.Desc{Off: off + 10, Len: n, Flags: packet.FlagMore}
+			if i == 2 {
+				d.Flags = 0
+			}
+			for j := range arena.Bytes(&d) {
+				arena.Bytes(&d)[j] = byte(i*3 + j)
+			}
+			b.Append(d)
+		}
+		if n, err := q.Tx(0, b); n != 3 || err != nil {
+			t.Fatalf("Tx = %d, %v", n, err)
+		}
+	}
+	send()
+	b := packet.NewBatch(arena.View(), 4)
+	pad, _ := pools[0].Get()
+	b.Append(packet.Desc{Off: pad, Len: 1})
+	b.Append(packet.Desc{Off: pad, Len: 1})
+	if n, err := q.Rx(0, b); n != 0 || err != nil {
+		t.Errorf("Rx = %d, %v into room for two of three", n, err)
+	}
+	b.Reset()
+	pools[0].Put(pad)
+	if n, err := q.Rx(0, b); n != 3 || err != nil {
+		t.Fatalf("Rx = %d, %v", n, err)
+	}
+	for i, n := range []uint16{1000, 300, 7} {
+		d := b.D[i]
+		if p := b.Bytes(i); d.Len != n || d.Flags.Has(packet.FlagMore) != (i < 2) || p[n-1] != byte(i*3+int(n)-1) {
+			t.Errorf("piece %d: %+v", i, d)
+		}
+	}
+	pools[0].PutBatch(b)
+	send()
+	short := packet.NewBatch(arena.View(), 2)
+	if n, err := q.Rx(0, short); n != 0 || err != nil {
+		t.Errorf("Rx = %d, %v into a batch that never holds it", n, err)
+	}
+	if s := q.Info().Stats; s.RxPackets != 1 || s.RxBytes != 1307 || s.RxInvalid != 1 || s.TxPackets != 2 || s.TxBytes != 2614 {
+		t.Errorf("%+v", s)
+	}
+}
+
 // TestQueuesOfADevice closes one of two queues: the device stops, and the other returns ErrClosed.
 func TestQueuesOfADevice(t *testing.T) {
 	need(t)
 	arena, pools := memory(t, 2, 256, 2048)
 	d := open(t, dpdk.Config{Name: "net_null0", Pools: pools})
-	if len(d.Queues) != 2 || d.Queues[1].Info().Queue != 1 {
-		t.Fatalf("%d queues", len(d.Queues))
+	if len(d.Queues) != 2 || d.Queues[1].Info().Queue != 1 || !strings.Contains(d.Queues[1].Info().Negotiated, "RSS, symmetric key") {
+		t.Fatalf("%d queues, %+v", len(d.Queues), d.Queues[1].Info())
 	}
 	other := make(chan error)
 	go func() {
@@ -194,6 +246,7 @@ func TestWrongDevices(t *testing.T) {
 		{"too few frames", dpdk.Config{Name: "net_tap0,iface=mrtap9", Pools: small}, dpdk.ErrFrames, "takes 65, and the pool has 32 free"},
 		{"too many queues", dpdk.Config{Name: "net_pcap0,tx_pcap=" + t.TempDir() + "/out", Pools: pools}, dpdk.ErrArguments, "2 queues, and the device has 1"},
 		{"an MTU beyond the frames", dpdk.Config{Name: "net_null0", Pools: one, MTU: 9000}, dpdk.ErrFrames, "MTU is 9000"},
+		{"an MTU beyond the device", dpdk.Config{Name: "net_tap0,iface=mrtap9", Pools: one, MTU: 9000}, dpdk.ErrArguments, "the device takes 46 to 1504"},
 		{"no pool", dpdk.Config{Name: "net_null0"}, nil, "no pool"},
 		{"pools of two arenas", dpdk.Config{Name: "net_null0", Pools: []*ring.Pool{pools[0], strangers[0]}}, nil, "one arena"},
 		{"DMA without huge pages", dpdk.Config{Name: "0000:3b:00.0", Pools: one}, dpdk.ErrNoHugePages, "vm.nr_hugepages"},

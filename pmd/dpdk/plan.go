@@ -20,6 +20,7 @@ const (
 	rxScatter     = 1 << 13
 	txMultiSegs   = 1 << 15
 	mostDepth     = 256 // frames that wait for the next packets of a queue: a batch
+	defaultKey    = 40  // bytes of an RSS key, of drivers that do not say
 	symmetricByte = 2   // period of the symmetric RSS key
 )
 
@@ -72,7 +73,7 @@ func (d *Device) plan(cfg *Config) (*setup, error) {
 	if most := int(min(d.info.maxRxQueues, d.info.maxTxQueues)); n > most {
 		return nil, fmt.Errorf("%w: %d queues, and the device has %d", ErrArguments, n, most)
 	}
-	s := &setup{port: d.port, queues: uint32(n), rssTypes: d.info.rssTypes & flowTypes, keySize: min(d.info.keySize, 64)}
+	s := &setup{port: d.port, queues: uint32(n), rssTypes: d.info.rssTypes & flowTypes, keySize: min(cmp.Or(d.info.keySize, defaultKey), 64)}
 	s.key = symmetricKey(int(s.keySize))
 	s.rxDesc = clamp(cmp.Or(cfg.Ring, DefaultRing), d.info.minRxDesc, d.info.maxRxDesc)
 	s.txDesc = clamp(txRing, d.info.minTxDesc, d.info.maxTxDesc)
@@ -104,8 +105,8 @@ func (d *Device) planMTU(cfg *Config, s *setup) error {
 		d.mtu = mtu
 	}
 	if cfg.MTU > 0 && cfg.MTU != d.mtu {
-		if d.info.maxMTU > 0 && cfg.MTU > int(d.info.maxMTU) || cfg.MTU < int(d.info.minMTU) {
-			return fmt.Errorf("%w: MTU %d, and the device takes %d to %d", ErrArguments, cfg.MTU, d.info.minMTU, d.info.maxMTU)
+		if most := d.mostMTU(); cfg.MTU > most || cfg.MTU < int(d.info.minMTU) {
+			return fmt.Errorf("%w: MTU %d, and the device takes %d to %d", ErrArguments, cfg.MTU, d.info.minMTU, most)
 		}
 		d.mtu = cfg.MTU
 		s.mtu = uint32(cfg.MTU)
@@ -128,6 +129,16 @@ func (d *Device) planMTU(cfg *Config, s *setup) error {
 	return nil
 }
 
+// mostMTU returns the largest MTU of the device. Some drivers limit it by the length of a frame alone.
+func (d *Device) mostMTU() int {
+	const checksum = 4 // of a frame; DPDK counts it
+	most := int(d.info.maxFrame) - etherHeader - checksum
+	if d.info.maxMTU > 0 {
+		most = min(most, int(d.info.maxMTU))
+	}
+	return most
+}
+
 // errFrameSize is an ErrFrames whose remedy is larger ones.
 var errFrameSize = fmt.Errorf("%w of this size", ErrFrames)
 
@@ -142,10 +153,7 @@ func remedyOf(err error) string {
 func (d *Device) describe(s *setup) string {
 	words := []string{"DPDK " + strings.TrimPrefix(d.shim.version, "DPDK "), d.driver}
 	if s.queues > 1 && s.rssTypes != 0 {
-		words = append(words, "RSS")
-		if s.keySize > 0 {
-			words = append(words, "symmetric key")
-		}
+		words = append(words, "RSS", "symmetric key")
 	}
 	if d.inside() {
 		words = append(words, "mbufs in frames")

@@ -6,10 +6,10 @@ PEER_PACKAGES  := chromium-headless-shell fonts-dejavu-core nginx-light clang-19
 
 INTEROP ?= 10G
 
-interop: ## the long tests with Linux's TCP: INTEROP (10G) bytes through loss and reordering, options, MTUs, 64 flows; then interop-peers (root)
+interop: ## the long tests with Linux's TCP: INTEROP (10G) bytes through loss and reordering, options, MTUs, 64 flows; then interop-peers and dpdk-test (root)
 	MILLRACE_MUST_NETNS=1 MILLRACE_INTEROP=$(INTEROP) $(GO) test -count=1 -timeout 0 -v -run 'Loss|ManyBulk|Session' ./internal/app/stackd
 	MILLRACE_MUST_NETNS=1 MILLRACE_INTEROP=100M $(GO) test -count=1 -timeout 0 -v -run 'MTU|EveryOption|Iperf3' ./internal/app/stackd
-	$(MAKE) interop-peers interop-gateway interop-bgp
+	$(MAKE) interop-peers interop-gateway interop-bgp dpdk-test
 
 interop-bgp: ## the gateway's BGP with FRRouting and bird in network namespaces: two gateways behind a router with ECMP (root)
 	$(call install-packages,frr bird2)

@@ -10,12 +10,6 @@
 #define MOST_PIECES 40 /* frames of a packet: 64 KiB in frames of 2 KiB, and room for headers */
 #define HEADER_END (64 + sizeof(struct rte_mbuf)) /* of mbufs in frames: mrd_memory */
 
-/* pieces counts the mbufs of a packet. */
-static uint32_t pieces(const struct rte_mbuf *b)
-{
-	return b->nb_segs;
-}
-
 /* refuse frees a received packet that no batch can hold, or that has no bytes. */
 static void refuse(struct mrd_queue *q, struct rte_mbuf *b)
 {
@@ -49,8 +43,8 @@ static struct rte_mbuf *copied(struct mrd_queue *q, struct rte_mbuf *b)
 	return own;
 }
 
-/* describe writes the descriptors of a packet and returns their number. */
-static uint32_t describe(struct mrd_queue *q, struct rte_mbuf *b, struct mr_desc *d, uint32_t stamp)
+/* describe_chain writes the descriptors of a packet of several frames and returns their number. */
+static uint32_t describe_chain(struct mrd_queue *q, struct rte_mbuf *b, struct mr_desc *d, uint32_t stamp)
 {
 	const char *base = q->memory->base;
 	uint32_t n = 0;
@@ -67,6 +61,39 @@ static uint32_t describe(struct mrd_queue *q, struct rte_mbuf *b, struct mr_desc
 		disown(q, b);
 	}
 	return n;
+}
+
+/*
+ * describe_run describes packets of one frame from the front of what the driver has brought, as many as there is room
+ * for, and returns their number. It ends before a packet that needs more care. What it needs of the queue is in local
+ * variables: a store to a byte of owned might change any of it, as far as the compiler knows.
+ */
+static uint32_t describe_run(struct mrd_queue *q, struct mr_desc *d, uint32_t room, uint32_t stamp, uint64_t *bytes)
+{
+	const struct mrd_memory *m = q->memory;
+	const char *const base = m->base, *const headers = m->headers;
+	const uint32_t mbuf_shift = m->mbuf_shift;
+	const struct rte_mempool *const pool = q->pool;
+	uint8_t *const owned = q->owned;
+	struct rte_mbuf *const *const hold = q->hold + q->held_at;
+	uint32_t n = RTE_MIN(room, (uint32_t)(q->held - q->held_at)), i;
+	uint64_t sum = 0;
+	for (i = 0; i < n; i++) {
+		const struct rte_mbuf *b = hold[i];
+		if (unlikely(b->pool != pool || b->nb_segs != 1 || b->data_len == 0))
+			break;
+		d[i] = (struct mr_desc){
+			.off = (uint32_t)((const char *)b->buf_addr - base) + b->data_off,
+			.len = b->data_len,
+			.stamp = stamp,
+		};
+		owned[(size_t)((const char *)b - headers) >> mbuf_shift] = 0;
+		sum += b->data_len;
+	}
+	q->held_at = (uint16_t)(q->held_at + i);
+	q->owned_n -= i;
+	*bytes += sum;
+	return i;
 }
 
 /* next_burst receives packets, as many as there are free frames at most: some drivers lose a packet for which they find
@@ -103,6 +130,11 @@ uint64_t mrd_rx(struct mrd_queue *q, struct mr_desc *d, uint64_t room_most, uint
 	while (q->held_at < q->held || next_burst(q, room - n)) {
 		bool full = q->held == BURST;
 		while (q->held_at < q->held) {
+			uint32_t run = describe_run(q, d + n, room - n, stamp, &bytes);
+			n += run;
+			packets += run;
+			if (q->held_at == q->held)
+				break;
 			struct rte_mbuf *b = q->hold[q->held_at];
 			if (unlikely(b->pool != q->pool)) {
 				if (q->counts.free == 0)
@@ -113,7 +145,7 @@ uint64_t mrd_rx(struct mrd_queue *q, struct mr_desc *d, uint64_t room_most, uint
 					continue;
 				}
 			}
-			uint32_t k = pieces(b);
+			uint32_t k = b->nb_segs;
 			if (unlikely(k > most || b->pkt_len == 0)) {
 				q->held_at++;
 				refuse(q, b);
@@ -124,7 +156,7 @@ uint64_t mrd_rx(struct mrd_queue *q, struct mr_desc *d, uint64_t room_most, uint
 			q->held_at++;
 			packets++;
 			bytes += b->pkt_len;
-			n += describe(q, b, d + n, stamp);
+			n += describe_chain(q, b, d + n, stamp);
 		}
 		if (!full)
 			break;
@@ -245,12 +277,50 @@ struct out {
 	uint32_t bad, bad_bytes; /* descriptors and bytes of it */
 };
 
+/*
+ * gather_run makes mbufs of packets of one frame, from the front of d, as many as the burst has room for, and returns
+ * their number. It ends before a packet that needs more care, and does nothing where mbufs lie in frames. Local variables
+ * as in describe_run.
+ */
+static uint32_t gather_run(struct mrd_queue *q, const struct mr_desc *d, uint32_t at, uint32_t n, struct out *o)
+{
+	const struct mrd_memory *m = q->memory;
+	char *const headers = m->headers;
+	const uint32_t frame_shift = m->frame_shift, max_frame = q->max_frame, inside_frame = (1u << frame_shift) - 1;
+	struct rte_mempool *const pool = q->pool;
+	uint8_t *const owned = q->owned;
+	uint32_t k = RTE_MIN(n - at, BURST - o->n), i;
+	if (m->inside)
+		return 0;
+	for (i = 0; i < k; i++) {
+		const struct mr_desc *p = d + at + i;
+		if (unlikely((p->flags & MR_FLAG_MORE) || p->len < RTE_ETHER_HDR_LEN || p->len > max_frame))
+			break;
+		uint32_t frame = p->off >> frame_shift;
+		struct rte_mbuf *b = (struct rte_mbuf *)(headers + ((size_t)frame << 7));
+		b->data_off = (uint16_t)(p->off & inside_frame);
+		b->data_len = p->len;
+		b->pkt_len = p->len;
+		b->ol_flags = 0;
+		b->pool = pool;
+		owned[frame] = 1;
+		o->first[o->n + i] = at + i;
+		o->mbuf[o->n + i] = b;
+	}
+	o->n += i;
+	q->owned_n += i;
+	return i;
+}
+
 /* gather makes a burst of d[at:n]. It ends before a packet that is not complete or not valid. */
 static void gather(struct mrd_queue *q, const struct mr_desc *d, uint32_t at, uint32_t n, struct out *o)
 {
 	o->n = 0;
 	o->stop = false;
 	while (at < n && o->n < BURST) {
+		at += gather_run(q, d, at, n, o);
+		if (at == n || o->n == BURST)
+			break;
 		uint32_t k = 1, bytes = d[at].len;
 		while (unlikely(d[at + k - 1].flags & MR_FLAG_MORE)) {
 			if (at + k == n) {
