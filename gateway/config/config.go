@@ -205,6 +205,8 @@ type Sync struct {
 	// KeyFile is a file with the key, relative to the configuration file's folder, that only its owner and group may read. Key
 	// "key_file"; it or Key is required.
 	KeyFile string
+
+	Role *Role // key "role": one of both gateways answers for the addresses; absent: both do
 }
 
 // Metrics configures where the Prometheus endpoint listens.

@@ -79,7 +79,7 @@ func sameSync(a, b *Sync) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
-	return a.Listen == b.Listen && a.Peer == b.Peer && a.Index == b.Index && bytes.Equal(a.Key, b.Key)
+	return a.Listen == b.Listen && a.Peer == b.Peer && a.Index == b.Index && bytes.Equal(a.Key, b.Key) && a.Role.sameTransport(b.Role)
 }
 
 // NeedsRestart returns the first key that differs and that a reload cannot change, "" for none.

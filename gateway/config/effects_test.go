@@ -74,7 +74,7 @@ var kinds = map[string]string{
 	"announced": "bgp: {as: 64513, router_id: 192.0.2.1, peers: [{address: 192.0.2.2, as: 64514}, {address: 192.0.2.3, as: 64513, next_hop: '2001:db8::9'}]}\n" +
 		strings.Replace(oneService, "backends:", "announce: {communities: no-export}, backends:", 1),
 	"kernel":          "kernel_flows: on\n" + oneService,
-	"limits":          "limits: {packets: 9}\nsources: {deny: 192.0.2.8}\ndefence: {limits: {excess: 5}}\nsync: {listen: '198.18.9.9:1', peer: '198.18.9.8:1', key_file: a, index: 0}\n" + oneService,
+	"limits":          "limits: {packets: 9}\nsources: {deny: 192.0.2.8}\ndefence: {limits: {excess: 5}}\nsync: {listen: '198.18.9.9:1', peer: '198.18.9.8:1', key_file: a, index: 0, role: {preempt: true}}\n" + oneService,
 	"detect":          "inspection: {policies: [{name: a, rules: x}]}\n" + oneService,
 	"prevent":         "inspection: {policies: [{name: a, mode: prevent, rules: x}], packets: {file: q}, alerts: {file: q}}\ndefence: {inspection: {}}\n" + oneService,
 	"inspected":       "inspection: {policies: [{name: a, mode: prevent, listeners: k, rules: x}], alerts: {file: q}}\n" + strings.Replace(checked("HTTP", "drain: 9s"), "listeners: [{", "listeners: [{name: k, address: 127.0.0.1:81, protocol: HTTP}, {", 1),
@@ -124,7 +124,8 @@ limits: {packets: 10, connections: 20, burst: 2s, clients: 2048}
 defence: {devices: [eth1], drop: [192.0.2.0/24], accept: [192.0.2.1], rates: [{sources: [192.0.2.0/25], packets: 10, burst: 2}], syn_rate: 5, time: 2m, max_verdicts: 9,
   limits: {excess: 9, action: drop, time: 2m}, clients: {refused: 9, window: 9s, time: 2m}, inspection: {time: 2m}}
 table: {size: 4096, tcp: {established: 1h, syn: 5s, fin: 6s, syn_recv: 8s, half_closed: 9s, reset: 11s}, udp: 7s, half_open: 300, fragments: 64, kernel_flows: 5000}
-sync: {listen: "198.18.9.1:1", peer: "198.18.9.2:1", key_file: k, key: "000102030405060708090a0b0c0d0e0f000102030405060708090a0b0c0d0e0f", index: 1}
+sync: {listen: "198.18.9.1:1", peer: "198.18.9.2:1", key_file: k, key: "000102030405060708090a0b0c0d0e0f000102030405060708090a0b0c0d0e0f", index: 1,
+  role: {priority: 7, lease: 3s, preempt: true, preempt_delay: 4s, paths: [{listen: "198.18.8.1:1", peer: "198.18.8.2:1"}]}}
 admin: {socket: /tmp/gw.sock, listen: "127.0.0.1:9", hosts: gw.example, token_file: t}
 metrics: {listen: "127.0.0.1:0"}
 inspection:
@@ -308,7 +309,7 @@ func property(s *strictyaml.Schema, key string) *strictyaml.Schema {
 
 // distinguishing keys make the kinds: their values are in them.
 var distinguishing = map[string]bool{
-	"services[].mode": true, "services[].quic.server_id_length": true, "services[].persistence.by": true, "stack": true, "listeners[].protocol": true,
+	"services[].mode": true, "sync.role.preempt": true, "services[].quic.server_id_length": true, "services[].persistence.by": true, "stack": true, "listeners[].protocol": true,
 	"routes[].rules[].filters[].type": true, "routes[].rules[].filters[].pool": true, "routes[].rules[].backend_refs[].name": true, "tls_routes[].backend_refs[].name": true,
 	"tcp_routes[].backend_refs[].name": true, "pools[].hash.by": true, "pools[].affinity.by": true, "routes[].auth.forward.pool": true, "rate_limits[].name": true, "caches[].name": true, "routes[].rules[].cache.name": true,
 }

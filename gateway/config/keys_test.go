@@ -75,6 +75,7 @@ func TestTheReferenceHasEveryKeyAndItsDefault(t *testing.T) {
 		"inspection.alerts.buffer": c.Inspection.Alerts.Buffer, "inspection.alerts.payload": c.Inspection.Alerts.Payload, "inspection.packets.size": c.Inspection.Packets.Size,
 		"inspection.policies[].mode": newInspectionPolicy().Mode, "inspection.policies[].overlaps": newInspectionPolicy().Overlaps, "inspection.policies[].lenient": false, "inspection.policies[].hold": newInspectionPolicy().Hold, "inspection.policies[].urgent": newInspectionPolicy().Urgent,
 		"spin": c.Spin, "tunnel.gue_port": c.Tunnel.GUEPort, "tunnel.too_big": c.Tunnel.TooBig, "sources.default": c.Sources.Default, "limits.burst": c.Limits.Burst,
+		"sync.role.priority": newRole().Priority, "sync.role.lease": newRole().Lease, "sync.role.preempt": newRole().Preempt, "sync.role.preempt_delay": newRole().PreemptDelay,
 		"defence.time": newDefence().Time, "defence.max_verdicts": newDefence().Max, "defence.syn_rate": newDefence().SYNRate,
 		"limits.clients": c.Limits.Clients, "table.fragments": c.Table.Fragments, "kernel_flows": c.KernelFlows, "table.kernel_flows": c.Table.KernelFlows, "admin.socket": c.Admin.Socket,
 		"services[].balance": sv.Balance, "services[].when_full": sv.WhenFull, "services[].persistence.by": newPersistence().By,

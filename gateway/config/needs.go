@@ -26,6 +26,10 @@ var rootNeeds = []need[Config]{
 		why: "it is for peers of another AS, and there are none", hint: "set local_preference, or leave it out",
 	},
 	{
+		keys: []string{"sync.role.preempt_delay"}, met: func(c *Config, _ *Config) bool { return c.Sync == nil || c.Sync.Role == nil || c.Sync.Role.Preempt },
+		why: "it is for `preempt: true`", hint: "set preempt, or leave it out",
+	},
+	{
 		keys: []string{"inspection"}, met: func(c *Config, _ *Config) bool {
 			return len(c.Services) > 0 || len(c.Listeners) == 0 || c.Inspection.anyPolicy(func(p *InspectionPolicy) bool { return !p.OfPackets() })
 		},

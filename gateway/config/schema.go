@@ -155,6 +155,7 @@ func (d *decoder) sync(n *yaml.Node, c *Config) {
 			}
 		}),
 		strictyaml.Required("index", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "index", &s.Index, 0, 1) }),
+		strictyaml.Optional("role", func(n *yaml.Node) { s.Role = newRole(); d.role(n, s) }),
 	)
 	if n == nil { // the keys are described, not read
 		return

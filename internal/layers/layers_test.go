@@ -139,6 +139,7 @@ l4/fastpath       : clock
 l4/kernelflows    : l4/fastpath clock metrics pmd wire
 l4/datapath       : l4/quiclb l4/fastpath gateway/maglev packet clock wire ip gpukern gpukern/lpm metrics ring internal/random
 l4/statesync      : gpukern/aead l4/datapath
+l4/role           : clock
 l4/inspection     : filter filter/expr filter/inspect filter/signature gateway/config l4/datapath gpukern gpukern/literal gpukern/tuple capture clock packet wire metrics internal/logqueue internal/sysnames
 l4/control        : gateway/health l4/statesync l4/quiclb node/nexthop gateway/config l4/datapath packet clock wire stack metrics internal/suggest
 l7/transport      : clock ip socket stack stack/host tcp wire
@@ -255,7 +256,7 @@ golang.org/x/term                 : cmd/millrace
 
 // pure lists the packages that have no goroutines, channels, locks, clocks, files or logs: time
 // and packets come in as arguments.
-var pure = []string{"packet", "wire", "clock", "filter", "filter/initial", "filter/inspect", "filter/inspect/applayer", "filter/inspect/ascii", "filter/inspect/httpmsg", "filter/inspect/inflate", "filter/reassembly", "filter/regex", "filter/signature", "l4/quiclb", "gateway/maglev", "l7/rewrite", "internal/random", "internal/ports", "ip", "udp", "tcp", "internal/testkit/netsim", "internal/testkit/script"}
+var pure = []string{"packet", "wire", "clock", "filter", "filter/initial", "filter/inspect", "filter/inspect/applayer", "filter/inspect/ascii", "filter/inspect/httpmsg", "filter/inspect/inflate", "filter/reassembly", "filter/regex", "filter/signature", "l4/quiclb", "l4/role", "gateway/maglev", "l7/rewrite", "internal/random", "internal/ports", "ip", "udp", "tcp", "internal/testkit/netsim", "internal/testkit/script"}
 
 const (
 	root   = "../.."

@@ -1,0 +1,71 @@
+package config
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/millrace/millrace/internal/strictyaml"
+)
+
+// Role has one of two gateways answer for the addresses, the active one, and the other wait, the standby.
+type Role struct {
+	Priority     int           // key "priority": 1 to 254, default 100: the higher one is active where neither is yet
+	Lease        time.Duration // key "lease": the standby takes over when it has not heard its peer for so long, default 1s
+	Preempt      bool          // key "preempt": ask an active peer of lower priority for the addresses, default false
+	PreemptDelay time.Duration // key "preempt_delay": once the peer could be replaced for so long, default 30s
+	Paths        []RolePath    // key "paths": beside listen and peer of sync
+}
+
+// RolePath is a pair of addresses that the gateways also exchange messages over.
+type RolePath struct {
+	Listen netip.AddrPort // key "listen", required: of this machine
+	Peer   netip.AddrPort // key "peer", required: of the other one
+}
+
+// The shortest and the longest lease.
+const (
+	minLease = 200 * time.Millisecond
+	maxLease = time.Minute
+)
+
+// maxPaths bounds the networks between two gateways.
+const maxPaths = 8
+
+func newRole() *Role {
+	return &Role{Priority: 100, Lease: time.Second, PreemptDelay: 30 * time.Second}
+}
+
+// role reads which of two gateways answers for the addresses.
+func (d *decoder) role(n *yaml.Node, s *Sync) {
+	r := s.Role
+	d.Mapping(n, "role",
+		strictyaml.Optional("priority", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "priority", &r.Priority, 1, 254) }),
+		strictyaml.Optional("lease", func(n *yaml.Node) { d.Duration(n, "lease", &r.Lease, minLease, maxLease) }),
+		strictyaml.Optional("preempt", func(n *yaml.Node) { d.Truth(n, "preempt", &r.Preempt) }),
+		strictyaml.Optional("preempt_delay", func(n *yaml.Node) { d.Duration(n, "preempt_delay", &r.PreemptDelay, 0, maxTimeout) }),
+		strictyaml.Optional("paths", func(n *yaml.Node) {
+			d.List(n, "paths", maxPaths, func(n *yaml.Node) {
+				var p RolePath
+				d.Mapping(n, "path",
+					strictyaml.Required("listen", func(n *yaml.Node) { p.Listen, _ = d.addrPort(n, "listen") }),
+					strictyaml.Required("peer", func(n *yaml.Node) { p.Peer, _ = d.addrPort(n, "peer") }),
+				)
+				if n != nil && p.Listen.IsValid() && (p.Listen == p.Peer || p.Listen.Addr().Is4() != p.Peer.Addr().Is4()) {
+					d.Fail(n, "listen is an address of this machine, peer one of the other, both of one family", "the path leads from %v to %v", p.Listen, p.Peer)
+				}
+				r.Paths = append(r.Paths, p)
+			})
+		}),
+	)
+}
+
+// sameTransport reports whether two roles differ only in keys that a reload may change.
+func (r *Role) sameTransport(o *Role) bool {
+	if r == nil || o == nil {
+		return r == o
+	}
+	return r.Lease == o.Lease && slices.Equal(r.Paths, o.Paths)
+}

@@ -1,0 +1,390 @@
+package role
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/clock"
+)
+
+// Each state and each event: an event leaves a state, or leads to the one that the table of the design page has.
+func TestTransitions(t *testing.T) {
+	want := map[State]map[Event]State{
+		Joining:  {PeerActive: Standby, PeerSilent: Probing, PeerGone: Probing, Elected: Probing, Stalled: Joining},
+		Standby:  {PeerYields: Active, PeerSilent: Probing, PeerGone: Probing, Elected: Probing, Stalled: Joining},
+		Probing:  {PeerActive: Standby, PeerYields: Active, Unopposed: Active, Stalled: Joining},
+		Active:   {PeerActive: Standby, Ordered: Yielding, Disabled: Yielding, Claimed: Yielding, Leaving: Yielding, Stalled: Probing},
+		Yielding: {PeerActive: Standby, PeerGone: Probing, Declined: Probing, Stalled: Joining},
+	}
+	for s := range states {
+		for e := range events {
+			m := New(Config{Lease: lease}, 0)
+			m.state = s
+			m.on(e, tick)
+			to, ok := want[s][e]
+			if !ok {
+				to = s
+			}
+			if m.state != to || (m.changes == 1) != ok || ok && m.last != (Change{s, to, e, tick}) {
+				t.Errorf("%v, %q: %v with %d changes, not %v", s, e, m.state, m.changes, to)
+			}
+			if m.state == Active != (m.AnswersUntil() > 0) {
+				t.Errorf("%v answers until %v", m.state, m.AnswersUntil())
+			}
+		}
+	}
+}
+
+func TestTheHigherPriorityIsActiveAtFirst(t *testing.T) {
+	for _, c := range []struct {
+		priorities [2]uint8
+		active     int
+	}{{[2]uint8{100, 100}, 0}, {[2]uint8{100, 101}, 1}, {[2]uint8{101, 100}, 0}} {
+		w := newWorld(t, 1, func(i int, f *Config) { f.Priority = c.priorities[i] })
+		w.start(0, 1)
+		took := w.until(c.active, Active, lease)
+		w.run(lease)
+		if w.gates[1-c.active].m.state != Standby || w.both > 0 || w.gates[c.active].announced != 1 {
+			w.fail("priorities %d: the other is %v", c.priorities, w.gates[1-c.active].m.state)
+		}
+		if took > lease/10 {
+			t.Errorf("priorities %d: it takes %v", c.priorities, took)
+		}
+	}
+}
+
+// A gateway that comes back does not take the addresses from the other one, whatever its priority.
+func TestNoPreemptionByDefault(t *testing.T) {
+	w := settled(t, func(i int, c *Config) { c.Priority = uint8(200 - i) })
+	w.kill(0)
+	w.until(1, Active, 2*lease)
+	w.start(0)
+	w.run(20 * lease)
+	w.want(Standby, Active)
+}
+
+// With preempt it asks for them, once it could have replaced the peer for the delay, and no two answer meanwhile.
+func TestPreemptionAfterTheDelay(t *testing.T) {
+	w := settled(t, func(i int, c *Config) { c.Priority, c.Preempt = uint8(200-i), true })
+	w.kill(0)
+	w.until(1, Active, 2*lease)
+	w.start(0)
+	w.gates[0].m.SetSynced(w.local(0), false)
+	w.run(8 * lease)
+	w.want(Standby, Active)
+	w.gates[0].m.SetSynced(w.local(0), true)
+	if took := w.until(0, Active, 6*lease); took < 5*lease {
+		t.Errorf("after %v", took)
+	}
+	w.run(lease)
+	w.want(Active, Standby)
+	if last := w.gates[1].m.last; last.Why != PeerActive || w.both > 0 {
+		t.Errorf("%v", last)
+	}
+}
+
+// A device that loses its link again and again moves the addresses once in each delay at most.
+func TestAFlappingLink(t *testing.T) {
+	for _, preempt := range []bool{false, true} {
+		w := settled(t, func(i int, c *Config) { c.Priority, c.Preempt = uint8(200-i), preempt })
+		before := w.gates[0].m.changes
+		for range 60 { // in each second
+			w.gates[0].m.SetAble(w.local(0), false)
+			w.run(lease / 3)
+			w.gates[0].m.SetAble(w.local(0), true)
+			w.run(2 * lease / 3)
+		}
+		w.want(Standby, Active)
+		if n := w.gates[0].m.changes - before; n != 2 {
+			w.fail("preempt %v: %d changes", preempt, n)
+		}
+	}
+}
+
+// The peer's host says that no process has its port: the standby need not wait for the lease.
+func TestAKilledGatewayIsReplacedAtOnce(t *testing.T) {
+	w := settled(t)
+	w.kill(0)
+	w.run(50 * time.Millisecond)
+	w.gates[1].m.Refused(w.local(1))
+	w.gates[1].polls = true
+	if took := w.until(1, Active, lease); took > lease/15 {
+		t.Errorf("it takes %v", took)
+	}
+}
+
+// A machine that is gone says nothing.
+func TestAGatewayThatIsGoneIsReplacedAfterItsLease(t *testing.T) {
+	for _, factor := range []time.Duration{1, 3} {
+		w := settled(t, func(i int, c *Config) { c.Lease = lease * (factor - clampIndex(factor, i)) })
+		w.kill(0)
+		took := w.until(1, Active, 4*lease)
+		if took < factor*lease-factor*lease/10-2*time.Millisecond || took > factor*lease+factor*lease/4 {
+			t.Errorf("lease %v: it takes %v", factor*lease, took)
+		}
+	}
+}
+
+// clampIndex makes the second gateway's lease the shorter one: the longer counts.
+func clampIndex(factor time.Duration, i int) time.Duration {
+	if i == 1 {
+		return factor - 1
+	}
+	return 0
+}
+
+// While messages do not pass, the standby sees on the link that the active gateway answers, and waits.
+func TestACutSyncLinkMovesNothing(t *testing.T) {
+	for _, cut := range [][2]bool{{true, true}, {true, false}, {false, true}} {
+		w := settled(t)
+		w.cut = cut
+		w.run(10 * lease)
+		if w.gates[0].m.state != Active || w.gates[1].m.state == Active || w.both > 0 {
+			w.fail("cut %v: %v and %v", cut, w.gates[0].m.state, w.gates[1].m.state)
+		}
+		if p := w.gates[1].m.Picture(w.local(1)); cut[1] && (p.State != Probing || !p.HeldOff || p.Heard) {
+			t.Errorf("cut %v: %+v", cut, p)
+		}
+		w.cut = [2]bool{}
+		w.run(lease)
+		w.want(Active, Standby)
+		w.cut = cut
+		w.run(3 * lease)
+		w.kill(0)
+		w.until(1, Active, 3*lease)
+	}
+}
+
+// Both networks are cut, so both are active. When messages pass again, one gives way at once, and the other announces.
+func TestSplitBrain(t *testing.T) {
+	for _, c := range []struct {
+		priorities [2]uint8
+		stays      int // the one that has become active last, unless the priority says otherwise
+	}{{[2]uint8{100, 100}, 1}, {[2]uint8{101, 100}, 0}, {[2]uint8{100, 101}, 1}} {
+		w := newWorld(t, 1, func(i int, f *Config) { f.Priority = c.priorities[i] })
+		w.start(0)
+		w.until(0, Active, 3*lease)
+		w.start(1)
+		w.run(lease)
+		w.want(Active, Standby)
+		w.cut, w.dataCut = [2]bool{true, true}, true
+		w.run(5 * lease)
+		w.want(Active, Active)
+		announced := w.gates[c.stays].announced
+		w.cut, w.dataCut = [2]bool{}, false
+		w.run(lease / 2)
+		stays, gives := w.gates[c.stays].m, w.gates[1-c.stays].m
+		if stays.state != Active || gives.state != Standby || w.bothOn > lease/10+10*time.Millisecond {
+			w.fail("priorities %v: %v and %v, both for %v", c.priorities, w.gates[0].m.state, w.gates[1].m.state, w.bothOn)
+		}
+		if stays.splits != 1 || gives.splits != 1 || stays.split || gives.split || w.gates[c.stays].announced != announced+1 {
+			t.Errorf("priorities %v: %d and %d split brains are counted, %d announcements", c.priorities, stays.splits, gives.splits, w.gates[c.stays].announced-announced)
+		}
+		w.run(5 * lease)
+		if stays.changes != w.gates[c.stays].m.changes || stays.state != Active {
+			t.Error("it does not last")
+		}
+	}
+}
+
+// The links are joined while messages do not pass: an active gateway sees the other one, says so, and waits for messages.
+func TestSplitBrainOnTheLink(t *testing.T) {
+	w := settled(t)
+	w.cut, w.dataCut = [2]bool{true, true}, true
+	w.run(5 * lease)
+	w.dataCut = false
+	w.run(3 * lease)
+	for i, g := range w.gates {
+		if p := g.m.Picture(w.local(i)); p.State != Active || !p.Split || p.Splits != 1 {
+			t.Errorf("gateway %d: %+v", i, p)
+		}
+	}
+	w.dataCut = true
+	w.run(6 * lease)
+	if w.gates[0].m.split {
+		t.Error("the split brain is said to last")
+	}
+	w.dataCut, w.cut = false, [2]bool{}
+	w.bothOn = 0
+	w.run(lease)
+	if w.gates[0].m.state == w.gates[1].m.state || w.bothOn > lease/10+10*time.Millisecond {
+		w.fail("%v and %v", w.gates[0].m.state, w.gates[1].m.state)
+	}
+}
+
+// An operator hands the addresses over and back. No two answer, and none does for two messages only.
+func TestHandOver(t *testing.T) {
+	w := settled(t, func(i int, c *Config) { c.Priority, c.Preempt = uint8(200-i), true })
+	gap := func(to int, order func() error) {
+		t.Helper()
+		if err := order(); err != nil {
+			t.Fatal(err)
+		}
+		w.gates[0].polls, w.gates[1].polls = true, true
+		none, began := time.Duration(0), w.now
+		for !w.answers(to) {
+			if w.step(); !w.answers(0) && !w.answers(1) {
+				none += time.Duration(tick)
+			}
+			if w.now.Sub(began) > lease {
+				w.fail("gateway %d does not answer", to)
+			}
+		}
+		if none > 10*time.Millisecond || w.both > 0 {
+			t.Errorf("no one answers for %v, both for %v", none, w.both)
+		}
+	}
+	gap(1, func() error { return w.gates[0].m.ToStandby(w.local(0)) })
+	w.run(20 * lease) // the order holds against preempt
+	w.want(Standby, Active)
+	gap(0, func() error { return w.gates[0].m.ToActive(w.local(0)) })
+	w.run(lease)
+	w.want(Active, Standby)
+	gap(1, func() error {
+		if !w.gates[0].m.Leave(w.local(0)) {
+			return errors.New("it does not hand over")
+		}
+		return nil
+	})
+	w.send(0, ptr(w.gates[0].m.Farewell(w.local(0))).Append(nil, w.key))
+	w.kill(0)
+	w.run(lease / 10)
+	if p := w.gates[1].m.Picture(w.local(1)); p.Heard || p.State != Active {
+		t.Errorf("after the farewell: %+v", p)
+	}
+}
+
+func ptr[T any](v T) *T { return &v }
+
+// An order that the peer is not ready for fails, and changes nothing.
+func TestOrdersThatFail(t *testing.T) {
+	w := settled(t)
+	fails := func(i int, order func(clock.Time) error, want string) {
+		t.Helper()
+		if err := order(w.local(i)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+		w.want(Active, Standby)
+	}
+	a, b := w.gates[0].m, w.gates[1].m
+	b.SetSynced(w.local(1), false)
+	w.run(lease)
+	fails(0, a.ToStandby, "all connections")
+	fails(1, b.ToActive, "all connections")
+	b.SetSynced(w.local(1), true)
+	b.SetAble(w.local(1), false)
+	w.run(lease)
+	fails(0, a.ToStandby, "no link")
+	fails(1, b.ToActive, "no link")
+	b.SetAble(w.local(1), true)
+	w.kill(1)
+	w.run(2 * lease)
+	fails(0, a.ToStandby, "not heard")
+	if err := a.ToStandby(w.local(0)); !errors.Is(err, ErrPeer) {
+		t.Error(err)
+	}
+	if a.Leave(w.local(0)) || a.state != Active {
+		t.Error("it leaves the addresses to no one")
+	}
+}
+
+// An active process that is suspended does not answer when it goes on: its data path knows until when it may.
+func TestASuspendedGateway(t *testing.T) {
+	w := settled(t)
+	w.gates[0].frozen = true
+	w.until(1, Active, 3*lease)
+	w.gates[0].frozen = false
+	if w.answers(0) {
+		t.Error("it answers at once")
+	}
+	w.run(lease)
+	w.want(Standby, Active)
+	// Alone, it goes on by itself.
+	w.kill(1)
+	w.until(0, Active, 3*lease)
+	w.gates[0].frozen = true
+	w.run(5 * lease)
+	w.gates[0].frozen = false
+	if took := w.until(0, Active, lease); took > lease/2 && w.gates[0].m.last.Why != Unopposed {
+		t.Errorf("%v", took)
+	}
+}
+
+// A process that starts again before its peer has noticed leaves the addresses to the peer, which has the connections.
+func TestARestartWithinTheLease(t *testing.T) {
+	w := settled(t, func(i int, c *Config) { c.Priority = uint8(200 - i) })
+	w.kill(0)
+	w.run(20 * time.Millisecond)
+	w.start(0)
+	if took := w.until(1, Active, lease); took > lease/4 {
+		t.Errorf("%v", took)
+	}
+	w.run(lease)
+	w.want(Standby, Active)
+}
+
+// An active gateway whose device loses its link hands over to one whose devices have theirs; where both have none, or there is no
+// peer, it stays.
+func TestADeviceWithoutALink(t *testing.T) {
+	w := settled(t)
+	w.gates[0].m.SetAble(w.local(0), false)
+	w.gates[0].polls = true
+	if took := w.until(1, Active, lease); took > lease/5 {
+		t.Errorf("%v", took)
+	}
+	w.gates[1].m.SetAble(w.local(1), false)
+	w.run(5 * lease)
+	w.want(Standby, Active)
+	w.kill(1)
+	w.until(0, Active, 3*lease) // better than none
+}
+
+// Recorded messages change nothing, neither those of the present run nor of an earlier one.
+func TestRecordedMessages(t *testing.T) {
+	w := settled(t)
+	earlier := slices.Clone(w.recorded)
+	w.kill(0)
+	w.until(1, Active, 2*lease)
+	w.start(0)
+	w.run(2 * lease)
+	w.want(Standby, Active)
+	earlier = append(earlier, w.recorded...)
+	states, sent := [2]uint64{w.gates[0].m.changes, w.gates[1].m.changes}, w.gates[0].m.number
+	for _, b := range earlier {
+		for to := range w.gates {
+			w.wire = append(w.wire, packet{w.now, to, b})
+		}
+		w.step()
+	}
+	w.run(lease)
+	if got := [2]uint64{w.gates[0].m.changes, w.gates[1].m.changes}; got != states {
+		w.fail("recorded messages have changed states: %d, then %d", states, got)
+	}
+	if n := w.gates[0].m.number - sent; n > uint64(len(earlier)/10+40) {
+		t.Errorf("%d messages in reply to %d", n, len(earlier))
+	}
+	// A standby without its peer is not kept waiting by them.
+	w.kill(1)
+	for end := w.now.Add(3 * lease); w.now < end; {
+		for _, b := range earlier[len(earlier)-20:] {
+			w.wire = append(w.wire, packet{w.now, 0, b})
+		}
+		w.step()
+	}
+	if w.gates[0].m.state != Active {
+		t.Error("recorded messages keep a standby from taking over")
+	}
+}
+
+// A higher priority wins only what it should: equal priorities and equal indices are decided, too.
+func TestEqualGateways(t *testing.T) {
+	w := newWorld(t, 3, func(_ int, c *Config) { c.Index = 0 })
+	w.start(0, 1)
+	w.run(5 * lease)
+	if s := []State{w.gates[0].m.state, w.gates[1].m.state}; !slices.Contains(s, Active) || !slices.Contains(s, Standby) || w.both > 0 {
+		w.fail("%v", s)
+	}
+}

@@ -1,0 +1,135 @@
+package role
+
+import (
+	"crypto/hkdf"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"time"
+
+	"github.com/millrace/millrace/clock"
+)
+
+// Incarnation names a run of a process, at random.
+type Incarnation [16]byte
+
+// Message carries the role of a gateway to its peer.
+//
+//	 0         4         5        6          7           8             16
+//	+---------+---------+--------+----------+-----------+-------------+
+//	| magic   | version | state  | flags    | priority  | number      |
+//	+---------+---------+--------+----------+-----------+-------------+
+//	| incarnation (16)           | incarnation of the peer (16)       |
+//	+----------------------------+------------------------------------+
+//	| sent, ns (8)  | echo (8)   | term (8)  | lease, ms (4)          |
+//	+---------------+------------+-----------+------------------------+
+//	| HMAC-SHA256 of all before (32)                                  |
+//	+-----------------------------------------------------------------+
+//
+// Lengths may grow: a reader of version 1 ignores octets between the lease and the code.
+type Message struct {
+	State    State
+	Index    uint8 // sync.index of the sender
+	Priority uint8
+	Able     bool // all devices of the sender have a link
+	Synced   bool // the sender has all connections of its peer
+	Wants    bool // it asks for the addresses
+	Leaving  bool // it ends with this message
+	Number   uint64
+	From, To Incarnation   // To is zero until the sender has heard its peer
+	Sent     clock.Time    // on the clock of the sender, which alone reads it
+	Echo     clock.Time    // Sent of the last message that the sender has received from To
+	Term     uint64        // counts take-overs
+	Lease    time.Duration // of the sender
+}
+
+const (
+	messageVersion = 1
+	bodyLen        = 4 + 1 + 1 + 1 + 1 + 8 + 16 + 16 + 8 + 8 + 8 + 4
+	codeLen        = sha256.Size
+	// MaxMessage bounds a message of any version.
+	MaxMessage = 512
+)
+
+var messageMagic = [4]byte{'M', 'R', 'R', 'O'}
+
+// Flags of a message.
+const (
+	flagIndex = 1 << iota
+	flagAble
+	flagSynced
+	flagWants
+	flagLeaving
+)
+
+// Errors of messages.
+var (
+	ErrMessage = errors.New("role: malformed message")
+	ErrCode    = errors.New("role: a message is not authentic: the peer has another key, or a stranger sends")
+)
+
+// Key derives the key of messages from that of the sync.
+func Key(shared []byte) ([]byte, error) {
+	return hkdf.Key(sha256.New, shared, nil, "millrace role 1", sha256.Size)
+}
+
+func (m *Message) flags() (f byte) {
+	if m.Index == 1 {
+		f |= flagIndex
+	}
+	for _, on := range []struct {
+		is  bool
+		bit byte
+	}{{m.Able, flagAble}, {m.Synced, flagSynced}, {m.Wants, flagWants}, {m.Leaving, flagLeaving}} {
+		if on.is {
+			f |= on.bit
+		}
+	}
+	return f
+}
+
+// Append appends the message with its code.
+func (m *Message) Append(b, key []byte) []byte {
+	start := len(b)
+	b = append(b, messageMagic[:]...)
+	b = append(b, messageVersion, byte(m.State), m.flags(), m.Priority)
+	b = binary.BigEndian.AppendUint64(b, m.Number)
+	b = append(append(b, m.From[:]...), m.To[:]...)
+	b = binary.BigEndian.AppendUint64(b, uint64(m.Sent))
+	b = binary.BigEndian.AppendUint64(b, uint64(m.Echo))
+	b = binary.BigEndian.AppendUint64(b, m.Term)
+	b = binary.BigEndian.AppendUint32(b, uint32(m.Lease/time.Millisecond))
+	return append(b, code(key, b[start:])...)
+}
+
+func code(key, b []byte) []byte {
+	h := hmac.New(sha256.New, key)
+	h.Write(b)
+	return h.Sum(nil)
+}
+
+// Parse checks and reads a message.
+func Parse(b, key []byte) (m Message, err error) {
+	if len(b) < bodyLen+codeLen || len(b) > MaxMessage || [4]byte(b) != messageMagic {
+		return m, ErrMessage
+	}
+	body, sum := b[:len(b)-codeLen], b[len(b)-codeLen:]
+	if !hmac.Equal(sum, code(key, body)) {
+		return m, ErrCode
+	}
+	m.State = State(b[5])
+	if b[4] < messageVersion || m.State >= states {
+		return m, ErrMessage
+	}
+	f := b[6]
+	m.Index, m.Able, m.Synced, m.Wants, m.Leaving = f&flagIndex, f&flagAble != 0, f&flagSynced != 0, f&flagWants != 0, f&flagLeaving != 0
+	m.Priority, m.Number = b[7], binary.BigEndian.Uint64(b[8:])
+	m.From, m.To = Incarnation(b[16:32]), Incarnation(b[32:48])
+	m.Sent, m.Echo = clock.Time(binary.BigEndian.Uint64(b[48:])), clock.Time(binary.BigEndian.Uint64(b[56:]))
+	m.Term, m.Lease = binary.BigEndian.Uint64(b[64:]), time.Duration(binary.BigEndian.Uint32(b[72:]))*time.Millisecond
+	if m.Lease < MinLease || m.Lease > MaxLease {
+		return m, ErrMessage
+	}
+	return m, nil
+}
