@@ -87,7 +87,7 @@ func newGateway(c *console) *cobra.Command {
 	})
 	cmd.AddCommand(
 		newGatewayCheck(c), newGatewayConvert(c), newGatewayProxy(c), newSchema(c, &configFiles[0]), newGatewayReload(c), newGatewayUpgrade(c), newGatewayStatus(c), newGatewayTop(c), newGatewayDrain(c), newGatewayUndrain(c),
-		newGatewayWeight(c), newGatewayConnections(c), newGatewayRoute(c), newGatewayRules(c), newGatewayCache(c), newGatewayDefence(c), newGatewayAnnounce(c), newGatewayStop(c),
+		newGatewayWeight(c), newGatewayConnections(c), newGatewayRoute(c), newGatewayRules(c), newGatewayCache(c), newGatewayDefence(c), newGatewayRole(c), newGatewayAnnounce(c), newGatewayStop(c),
 	)
 	return cmd
 }

@@ -197,6 +197,9 @@ func showPackets(c *console, st *admin.Status) {
 	if p := g.Sync; p != nil {
 		showSync(c, p)
 	}
+	if st.Role != nil {
+		showRole(c, st.Role)
+	}
 	if k := g.Kernel; k != nil {
 		c.line("kernel", "%s connections; packets to backends %s, from %s; entered %s, rejected %s; taken back %s",
 			group(k.Connections), group(k.ToPackets), group(k.FromPackets), group(k.Entered), group(k.Rejected), tally(k.TakenBack))

@@ -18,6 +18,7 @@
 //	GET  /v1/cache/objects?cache=&prefix=&limit=   workers.CacheList: stored responses
 //	POST /v1/cache/purge   CachePurge      remove stored responses: CachePurged
 //	GET  /v1/rules?limit=                  inspection.Status: policies, and rules that have matched
+//	POST /v1/role     Role                 hand the addresses to the other of two gateways, or take them: rolelink.Status
 //	POST /v1/announce                      announce the addresses to the hosts of their links
 //	POST /v1/stop                          end as by SIGTERM
 //
@@ -42,6 +43,7 @@ import (
 	"github.com/millrace/millrace/internal/controlsocket"
 	l4control "github.com/millrace/millrace/l4/control"
 	"github.com/millrace/millrace/l4/inspection"
+	"github.com/millrace/millrace/l4/rolelink"
 	l7control "github.com/millrace/millrace/l7/control"
 )
 
@@ -87,6 +89,11 @@ type Upgraded struct {
 	Lost        map[string]int `json:"lost"`        // those that it has not, by the reason; see the results of sync
 }
 
+// Role asks for a state of the role: "active" or "standby".
+type Role struct {
+	State string `json:"state"`
+}
+
 // DefenceSource names a verdict of the defence.
 type DefenceSource struct {
 	Source netip.Prefix `json:"source"`
@@ -123,6 +130,8 @@ type Status struct {
 	Counts  Counts              `json:"counts"`
 	Engine  gpukern.EngineStats `json:"engine"` // of all loops
 	Gateway l4control.Status    `json:"gateway"`
+
+	Role *rolelink.Status `json:"role,omitempty"` // of two gateways; without one: none
 
 	KernelPrograms KernelPrograms `json:"kernel_programs"` // gateway.kernel has the connections
 

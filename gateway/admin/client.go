@@ -15,6 +15,7 @@ import (
 	"github.com/millrace/millrace/internal/controlsocket"
 	l4control "github.com/millrace/millrace/l4/control"
 	"github.com/millrace/millrace/l4/inspection"
+	"github.com/millrace/millrace/l4/rolelink"
 	l7control "github.com/millrace/millrace/l7/control"
 )
 
@@ -93,6 +94,12 @@ func (c *Client) Stop(ctx context.Context) error {
 // Announce makes the gateway announce its addresses by gratuitous ARP and unsolicited neighbour
 // advertisements.
 func (c *Client) Announce(ctx context.Context) error { return c.post(ctx, "/v1/announce", nil) }
+
+// SetRole has the gateway of a pair be "active" or "standby", and returns its role then. An *Error with Code 409 means that it has
+// none, or that the other one is not ready, and with Code 504 that that has not answered in time.
+func (c *Client) SetRole(ctx context.Context, state string) (st rolelink.Status, err error) {
+	return st, c.control.Call(ctx, http.MethodPost, "/v1/role", Role{state}, &st)
+}
 
 // Drain sends a backend no new connections.
 func (c *Client) Drain(ctx context.Context, d Drain) error { return c.post(ctx, "/v1/drain", d) }

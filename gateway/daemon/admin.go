@@ -35,6 +35,7 @@ func (d *Daemon) adminHandler() http.Handler {
 	c.Post("/v1/upgrade", func(r *http.Request) (any, error) { return d.serveUpgrade(c, r) })
 	c.PostLogged("/v1/defence/add", "defence add", d.addVerdict)
 	c.PostLogged("/v1/defence/remove", "defence remove", d.removeVerdict)
+	c.Post("/v1/role", func(r *http.Request) (any, error) { return d.serveRole(c, r) })
 	c.PostLogged("/v1/announce", "announce", func(*http.Request) error { d.Announce(); return nil })
 	c.PostLogged("/v1/stop", "stop", func(*http.Request) error { d.Stop(); return nil })
 	c.PostLogged("/v1/drain", "drain", d.drain)
@@ -169,7 +170,7 @@ func (d *Daemon) status(gate l4control.Status) admin.Status {
 	}
 	return admin.Status{
 		Version: d.opt.Build.Version, Config: d.file, Started: d.node.Started(), Gateway: gate,
-		Reload: reload, Engine: engine, KernelPrograms: d.flows.status(), Inspection: d.inspectionStatus(), BGP: d.bgpStatus(),
+		Reload: reload, Engine: engine, KernelPrograms: d.flows.status(), Inspection: d.inspectionStatus(), BGP: d.bgpStatus(), Role: d.roleStatus(),
 		Counts: admin.Counts{
 			Received: counts.Received, Originated: counts.Originated, Forwarded: counts.Forwarded, Delivered: counts.Delivered, Merged: counts.Merged, Dropped: counts.Dropped,
 		},

@@ -26,7 +26,7 @@ const (
 // Announce announces the gateway's addresses to the hosts of the devices' networks, now and twice more:
 // for a take-over. It happens by itself at the start, when a reload adds addresses, when a link comes up, and
 // when a link address changes. After the start it waits for the connections of the other gateway, which has the
-// traffic until then.
+// traffic until then. A standby announces nothing.
 func (d *Daemon) Announce() {
 	select {
 	case d.announce <- struct{}{}:
@@ -36,7 +36,9 @@ func (d *Daemon) Announce() {
 
 // announceLoop announces when asked, until ctx ends.
 func (d *Daemon) announceLoop(ctx context.Context) {
-	if !d.awaitPeer(ctx) {
+	if d.role != nil {
+		d.warnUnasked() // the role waits for the peer
+	} else if !d.awaitPeer(ctx) {
 		return
 	}
 	tick := time.NewTicker(announceEvery)
@@ -99,6 +101,9 @@ func (d *Daemon) sendAnnouncements(ctx context.Context) {
 	for part := range slices.Chunk(list, announceBurst) {
 		sent := loop.Do(func() {
 			for _, a := range part {
+				if !d.gate.AnswersNow() { // the process was suspended meanwhile
+					return
+				}
 				if err := loop.Output().Send(a.Dev, a.Frame); err != nil {
 					select {
 					case failed <- fmt.Errorf("%v: %w", a.Addr, err):

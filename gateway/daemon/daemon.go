@@ -28,7 +28,7 @@ import (
 	l4control "github.com/millrace/millrace/l4/control"
 	"github.com/millrace/millrace/l4/datapath"
 	"github.com/millrace/millrace/l4/inspection"
-	"github.com/millrace/millrace/l4/statesync"
+	"github.com/millrace/millrace/l4/rolelink"
 	l7control "github.com/millrace/millrace/l7/control"
 	"github.com/millrace/millrace/l7/waf"
 	"github.com/millrace/millrace/metrics"
@@ -94,6 +94,11 @@ type Daemon struct {
 	defended []string               // devices with the defence
 	drives   atomic.Pointer[drives] // what the gateway has the defence do
 
+	role       *rolelink.Runner    // nil: none
+	roleLeft   chan struct{}       // leaveRole has been called
+	roleSteer  chan struct{}       // asks steerRole
+	roleEvents chan rolelink.Event // for logRole
+
 	announce  chan struct{} // asks announceLoop
 	announcer announcer
 	events    *eventLog // changes of backends that are to be logged
@@ -133,7 +138,7 @@ func Open(file string, opt Options) (*Daemon, error) {
 }
 
 func newDaemon(file string, opt Options) *Daemon {
-	d := &Daemon{file: file, opt: opt, announce: make(chan struct{}, 1)}
+	d := &Daemon{file: file, opt: opt, announce: make(chan struct{}, 1), roleLeft: make(chan struct{}), roleSteer: make(chan struct{}, 1), roleEvents: make(chan rolelink.Event, 64)}
 	d.announcer.open()
 	d.opt.Log = slog.New(d.looks.recent.Handler(opt.Log.Handler()))
 	d.events = newEventLog(d.opt.Log)
@@ -206,6 +211,9 @@ func (d *Daemon) openGateway(cfg *config.Config) error {
 	}
 	d.cfg = cfg
 	d.announcer.defaults.Store(cfg.BGP)
+	if err := d.openRole(cfg); err != nil {
+		return err
+	}
 	if cfg.Defence != nil { // another process may have its program at the devices
 		if err := d.beforeDevices(cfg); err != nil {
 			return err
@@ -270,6 +278,9 @@ func (d *Daemon) service() node.Service {
 			if len(handlers) > 0 {
 				all.Go(func() { d.announceLoop(ctx) })
 				all.Go(func() { d.runBGP(ctx) })
+				if d.role != nil {
+					all.Go(func() { d.runRole(ctx) })
+				}
 				all.Go(func() { d.gate.Sync(ctx, stack.Now, d.node.OnLoop) })
 				all.Go(func() { d.gate.ResolveClients(ctx, stack.Now, d.node.OnLoop) })
 			}
@@ -284,6 +295,9 @@ func (d *Daemon) writeMetrics(w *metrics.Writer) {
 	d.gate.WriteMetrics(w)
 	d.flows.writeMetrics(w)
 	d.writeInspection(w)
+	if d.role != nil {
+		d.role.WriteMetrics(w)
+	}
 	if d.defence != nil {
 		d.defence.WriteMetrics(w)
 	}
@@ -294,29 +308,6 @@ func (d *Daemon) writeMetrics(w *metrics.Writer) {
 		s.WriteMetrics(w)
 	}
 	d.writeReload(w)
-}
-
-// peerChanged logs that a stream to or from the other gateway came up or went down.
-func (d *Daemon) peerChanged(e statesync.Event) {
-	if e.Up {
-		d.opt.Log.Info("sync", "stream", e.Stream, "state", "up")
-		return
-	}
-	d.opt.Log.Warn("sync", "stream", e.Stream, "state", "down", "cause", e.Cause.Error())
-}
-
-// linkChanged tells the gateway of a link address or an MTU, and neighbours where the addresses are.
-func (d *Daemon) linkChanged(dev int, l node.Link) {
-	if d.defence != nil && l.State == node.LinkGone && slices.Contains(d.defended, l.Name) {
-		d.defence.Gone(l.Name)
-	}
-	if err := d.flows.linkChanged(dev, l); err != nil {
-		d.opt.Log.Debug("kernel flows", "device", l.Name, "error", err.Error())
-	}
-	d.gate.SetDevice(dev, datapath.Device{Name: l.Name, MAC: l.MAC, MTU: l.MTU})
-	if l.State == node.LinkUp {
-		d.Announce()
-	}
 }
 
 // Run moves packets until ctx ends, Stop is called or no device is left. When it returns every packet is
@@ -434,6 +425,9 @@ func (d *Daemon) tryReload() (admin.Changes, error) {
 	d.cfg = cfg
 	d.useSettings(cfg)
 	d.reloadBGP()
+	if d.role != nil {
+		d.role.Configure(roleOf(cfg.Sync))
+	}
 	for _, a := range d.gate.Announced() {
 		if !slices.Contains(before, a) {
 			d.Announce() // once its packets are steered here
@@ -461,6 +455,9 @@ func (d *Daemon) Close() error {
 	defer d.reloading.Unlock()
 	d.upgrading.close()
 	errs := []error{d.flows.detach(&d.before), d.closeWorkers()}
+	if d.role != nil {
+		_ = d.role.Close() // Run may have closed it
+	}
 	if d.gate != nil {
 		errs = append(errs, d.gate.Close())
 	}

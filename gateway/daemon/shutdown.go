@@ -19,6 +19,7 @@ const (
 // the counters are final.
 func (d *Daemon) shutdown() {
 	d.upgrading.stop(errStopping)
+	d.leaveRole()
 	d.endBGP() // while packets still have a gateway
 	var drained sync.WaitGroup
 	if d.workers != nil {

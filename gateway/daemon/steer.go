@@ -1,7 +1,11 @@
 package daemon
 
 import (
+	"slices"
+
 	"github.com/millrace/millrace/l4/control"
+	"github.com/millrace/millrace/l4/datapath"
+	"github.com/millrace/millrace/node"
 	"github.com/millrace/millrace/pmd"
 )
 
@@ -25,4 +29,21 @@ func Rules(list []control.Steer) (out []pmd.Rule) {
 		}
 	}
 	return out
+}
+
+// linkChanged tells the gateway of a link address or an MTU, and neighbours where the addresses are.
+func (d *Daemon) linkChanged(dev int, l node.Link) {
+	if d.defence != nil && l.State == node.LinkGone && slices.Contains(d.defended, l.Name) {
+		d.defence.Gone(l.Name)
+	}
+	if err := d.flows.linkChanged(dev, l); err != nil {
+		d.opt.Log.Debug("kernel flows", "device", l.Name, "error", err.Error())
+	}
+	d.gate.SetDevice(dev, datapath.Device{Name: l.Name, MAC: l.MAC, MTU: l.MTU})
+	if d.role != nil {
+		d.role.LinkChanged()
+	}
+	if l.State == node.LinkUp {
+		d.Announce()
+	}
 }

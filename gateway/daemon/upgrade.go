@@ -206,6 +206,8 @@ func (d *Daemon) passable() error {
 	switch {
 	case c.Stack == config.StackDevices:
 		return errors.New("stack: devices: the connections of listeners are in this process, and cannot be passed: stop and start instead")
+	case c.Sync != nil && c.Sync.Role != nil:
+		return errors.New("sync.role: the other gateway carries addresses and connections over a restart: stop and start instead, which hands over (millrace gateway role standby does so before)")
 	case c.Sync != nil:
 		return errors.New("sync: the other gateway carries the connections over a restart: stop and start instead")
 	case d.flows.table != nil:

@@ -140,6 +140,7 @@ l4/kernelflows    : l4/fastpath clock metrics pmd wire
 l4/datapath       : l4/quiclb l4/fastpath gateway/maglev packet clock wire ip gpukern gpukern/lpm metrics ring internal/random
 l4/statesync      : gpukern/aead l4/datapath
 l4/role           : clock
+l4/rolelink       : l4/role clock wire metrics
 l4/inspection     : filter filter/expr filter/inspect filter/signature gateway/config l4/datapath gpukern gpukern/literal gpukern/tuple capture clock packet wire metrics internal/logqueue internal/sysnames
 l4/control        : gateway/health l4/statesync l4/quiclb node/nexthop gateway/config l4/datapath packet clock wire stack metrics internal/suggest
 l7/transport      : clock ip socket stack stack/host tcp wire
@@ -156,7 +157,7 @@ l7/trace          : l7/accesslog semantics
 l7/proxy          : clock wire internal/bounded filter/inspect filter/signature l7/accesslog l7/auth l7/cache l7/fastcgi l7/fcgiside gpukern/lpm gpukern/sign l7/h1side l7/h2side l7/h3side l7/encode l7/files l7/link l7/pool l7/quicconn l7/ratelimit l7/rewrite l7/route l7/side l7/trace l7/transport l7/waf http1 http2 http3 quic metrics proxyproto semantics tls tls/clienthello websocket
 l7/control        : clock tls/acme internal/secretfile internal/random internal/regfile metrics semantics http1 http2 http3 quic tls stack stack/host gateway/config gateway/health gateway/resolve l7/accesslog l7/auth l7/cache l7/fastcgi l7/files l7/pool l7/proxy l7/quicconn l7/ratelimit l7/rewrite l7/route l7/side l7/topk l7/trace l7/transport l7/waf internal/suggest
 gateway/defence   : filter/ebpf gateway/config metrics pmd
-gateway/admin     : gateway/bgp l4/control gateway/defence l4/inspection gateway/config l7/control l7/topk gpukern internal/controlsocket
+gateway/admin     : gateway/bgp l4/control gateway/defence l4/inspection l4/rolelink gateway/config l7/control l7/topk gpukern internal/controlsocket
 gateway/dashboard : gateway/admin gpukern l4/control l7/control
 gateway/daemon    : clock gateway/* l4/* l7/* node node/nexthop pmd pmd/device gpukern gpukern/cuda stack stack/host socket ip tcp wire metrics internal/controlsocket internal/devargs
 internal/app/lifetime:

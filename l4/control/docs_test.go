@@ -41,7 +41,7 @@ func rows(page, first string) (names []string, second map[string]string) {
 // The names of metrics are literals, so the sources tell all of them.
 func TestTheReferenceHasEveryMetric(t *testing.T) {
 	var files []string
-	for _, dir := range []string{".", "../inspection", "../../l7/control", "../../gateway/bgp", "../../gateway/daemon", "../../gateway/defence", "../../node", "../../metrics"} {
+	for _, dir := range []string{".", "../inspection", "../rolelink", "../../l7/control", "../../gateway/bgp", "../../gateway/daemon", "../../gateway/defence", "../../node", "../../metrics"} {
 		list, err := filepath.Glob(filepath.Join(dir, "*.go"))
 		if err != nil {
 			t.Fatal(err)

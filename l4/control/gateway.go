@@ -74,6 +74,7 @@ type Gateway struct {
 	peer        *statesync.Peer  // nil: none
 	synced      *syncTable       // the same
 	peerAwaited chan struct{}    // see PeerAwaited
+	answers     *answering       // nil: always
 	snap        atomic.Pointer[datapath.Snapshot]
 	handlers    []*datapath.Handler
 
@@ -143,12 +144,19 @@ func Open(c *config.Config, opt Options) (*Gateway, error) {
 		down: map[uint32]bool{}, cut: map[uint32]bool{}, hops: map[netip.Addr]nexthop.Hop{},
 		ejected: map[uint32]*ejection{}, wake: make(chan struct{}, 1), clientsAsked: make(chan struct{}, 1),
 	}
+	if c.Sync != nil && c.Sync.Role != nil {
+		g.answers = new(answering)
+	}
 	g.own = ownAddrs{map[netip.Addr]bool{}, map[netip.Addr]bool{}}
 	g.kernelAddrs()
 	g.checks = g.newChecker()
 	g.snap.Store(g.build(&datapath.Snapshot{Devices: slices.Clone(opt.Devices), HoldResets: c.Sync != nil}, c))
 	for i := range loops {
-		h := datapath.New(handlerOptions(c, i), &g.snap)
+		o := handlerOptions(c, i)
+		if g.answers != nil {
+			o.Active = g.answers.now
+		}
+		h := datapath.New(o, &g.snap)
 		h.ResolveClients(g.askForClients)
 		if opt.Neighbor != nil {
 			h.ReportSenders(g.askForClients)

@@ -135,8 +135,23 @@ const (
 // servePaced starts backend i's server, which sends a download on each connection as soon as it is open.
 func (p *takeover) servePaced(i int) {
 	p.t.Helper()
+	p.servePacedAt(i, ":8080", ":8081")
 	p.must(p.backends[i].Do(func() error {
-		for _, port := range []string{":8080", ":8081"} {
+		pc, err := net.ListenPacket("udp", ":8080")
+		if err != nil {
+			return err
+		}
+		p.t.Cleanup(func() { pc.Close() })
+		go answerLoop(pc, fmt.Sprintf("b%d", i+1))
+		return nil
+	}))
+}
+
+// servePacedAt starts backend i's server at some ports.
+func (p *takeover) servePacedAt(i int, ports ...string) {
+	p.t.Helper()
+	p.must(p.backends[i].Do(func() error {
+		for _, port := range ports {
 			err := testnet.ServeTCP(p.t, port, func(c net.Conn) {
 				from := sequence()
 				for range downloadPieces {
@@ -150,12 +165,6 @@ func (p *takeover) servePaced(i int) {
 				return err
 			}
 		}
-		pc, err := net.ListenPacket("udp", ":8080")
-		if err != nil {
-			return err
-		}
-		p.t.Cleanup(func() { pc.Close() })
-		go answerLoop(pc, fmt.Sprintf("b%d", i+1))
 		return nil
 	}))
 }
@@ -164,13 +173,18 @@ func (p *takeover) servePaced(i int) {
 // It returns how many failed.
 func (p *takeover) downloads(n, port int, during func()) (lost int) {
 	p.t.Helper()
+	return p.downloadsFrom(n, []string{"198.18.1.1", "[2001:db8:1::1]"}, port, during)
+}
+
+// downloadsFrom is downloads from other addresses.
+func (p *takeover) downloadsFrom(n int, hosts []string, port int, during func()) (lost int) {
+	p.t.Helper()
 	want := fmt.Sprintf("%x", sumOf(downloadSize))
 	var under, done sync.WaitGroup
 	under.Add(n)
 	errs := make([]error, n)
 	for i := range n {
-		host := []string{"198.18.1.1", "[2001:db8:1::1]"}[i%2]
-		c := p.dial("tcp", fmt.Sprintf("%s:%d", host, port))
+		c := p.dial("tcp", fmt.Sprintf("%s:%d", hosts[i%len(hosts)], port))
 		done.Go(func() {
 			c.SetDeadline(time.Now().Add(time.Minute))
 			sum, head := sha256.New(), make([]byte, 20_000)

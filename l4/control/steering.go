@@ -23,7 +23,8 @@ type Steer struct {
 }
 
 // Steering returns what the loops have to receive now. It changes by Reload; addresses that a
-// reload removed stay as long as they have connections. Addresses that the kernel has itself keep
+// reload removed stay as long as they have connections. A standby has no ARP and neighbour discovery; packets that hosts still
+// send here are forwarded. Addresses that the kernel has itself keep
 // their ARP and neighbour discovery there: it answers for them, and needs the answers that it gets.
 // What backends send to these addresses is the kernel's as well, but for what a service has there.
 func (g *Gateway) Steering() []Steer {
@@ -37,7 +38,7 @@ func (g *Gateway) Steering() []Steer {
 	kernels := g.kernelAddrs()
 	list = append(list, steerClosed(s, kernels)...)
 	for i := range list {
-		list[i].Neighbor = list[i].Neighbor && !kernels[list[i].Addr]
+		list[i].Neighbor = list[i].Neighbor && !kernels[list[i].Addr] && g.Answers()
 	}
 	return append(withMessages(list, kernels), kept(list, kernels)...)
 }

@@ -244,6 +244,15 @@ func (t *syncTable) Import(list []datapath.Record) {
 	}
 }
 
+// SyncStreams reports whether a stream to or from the other gateway is up, and whether all its connections are here.
+func (g *Gateway) SyncStreams() (up, synced bool) {
+	if g.peer == nil {
+		return false, false
+	}
+	st := g.peer.Status()
+	return st.Sends || st.Receives, st.InStep
+}
+
 // syncStatus returns the state of the other gateway, nil without one.
 func (g *Gateway) syncStatus() *SyncStatus {
 	if g.peer == nil {

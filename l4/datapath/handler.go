@@ -61,6 +61,7 @@ type Handler struct {
 	resetFrame  [maxResetFrame]byte
 
 	onLimited      func(client netip.Addr, now clock.Time) // see OnLimited; nil: not reported
+	active         func() bool                             // see Options
 	halfOpenResets ip.RateLimiter                          // of half-open connections that are aborted by a reset to the backend
 
 	closing int             // those that have begun to close
@@ -125,7 +126,12 @@ type Options struct {
 	// EnterAfter is the number of packets of a connection that pass the loop before a Forwarder gets it; 0 is a number from which on
 	// that pays.
 	EnterAfter int
-	Seed       uint64 // of hash keys and source ports; 0 is a random one
+
+	// Active reports whether the handler answers for addresses now (ARP, neighbour discovery); nil: always. It reads the clock
+	// itself: a process may have been suspended since its loop has read it.
+	Active func() bool
+
+	Seed uint64 // of hash keys and source ports; 0 is a random one
 }
 
 // New returns the handler of a loop. It takes the newest snapshot at the start of each batch.
@@ -142,6 +148,7 @@ func New(o Options, snap *atomic.Pointer[Snapshot]) *Handler {
 		paths:     map[addr]tunnelPath{},
 		held:      newHeldFragments(&seed),
 		looked:    &notLookedUp,
+		active:    o.Active,
 		counts:    metrics.NewBlock(packet.Verdicts), answerCounts: metrics.NewBlock(answerKinds),
 		answers: newAnswerLimiter(&seed),
 	}

@@ -23,7 +23,7 @@ func (h responder) arp(d *packet.Desc, p []byte) packet.Verdict {
 		return packet.DropUnsupported
 	}
 	target := req.Target()
-	if !h.snap.local(addr4(target[:])) {
+	if !h.snap.local(addr4(target[:])) || h.active != nil && !h.active() {
 		return packet.DropNoService
 	}
 	sender := req.Sender()
@@ -65,7 +65,7 @@ func (h responder) nd(d *packet.Desc, p []byte) packet.Verdict {
 		return packet.DropUnsupported
 	}
 	target := ns.Target()
-	if !h.snap.local(addr6(target[:])) {
+	if !h.snap.local(addr6(target[:])) || h.active != nil && !h.active() {
 		return packet.DropNoService
 	}
 	grow := int(d.L3) + wire.NDReplyLen - int(d.Len)

@@ -108,6 +108,9 @@ type Picture struct {
 	Splits  uint64
 	Held    bool // an operator wants the peer to be active
 	Able    bool
+
+	Priority uint8
+	Preempt  bool
 }
 
 // Picture returns the state at a time.
@@ -115,6 +118,7 @@ func (m *Machine) Picture(now clock.Time) Picture {
 	p := Picture{
 		State: m.state, Last: m.last, Changes: m.changes, Term: m.term, Peer: m.peer, Heard: m.heard(now), Lease: m.lease(),
 		HeldOff: m.state == Probing && m.answered != clock.Never, Split: m.split, Splits: m.splits, Held: m.held, Able: m.able,
+		Priority: m.cfg.Priority, Preempt: m.cfg.Preempt,
 	}
 	switch m.state {
 	case Active:
@@ -124,3 +128,6 @@ func (m *Machine) Picture(now clock.Time) Picture {
 	}
 	return p
 }
+
+// Ask makes the next message due at once: where the peer has ended, its host refuses it.
+func (m *Machine) Ask(now clock.Time) { m.due = now }
