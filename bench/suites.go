@@ -20,6 +20,7 @@ var suites = []harness.Suite{
 	sessions,
 	gatewaySuite,
 	shimSuite,
+	takeover,
 }
 
 func suiteNamed(name string) (harness.Suite, bool) {

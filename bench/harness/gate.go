@@ -29,6 +29,7 @@ const (
 	Late        = "generator late us"  // the longest time that a request of a schedule waited for the generator itself
 	HeapPerConn = "B/conn"             // Go heap, one end
 	RSSPerConn  = "rss/conn"
+	GapMS       = "gap ms"   // without an answer, the longest
 	StartMS     = "start ms" // until a program accepts connections
 	// BackendConns is the number of connections that a backend has accepted, Reuse how many requests came on each.
 	BackendConns = "backend connections"

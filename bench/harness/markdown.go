@@ -172,12 +172,12 @@ func (m MeasureResult) countNames() []string {
 var sizes = []string{"rss", "heap", HeapPerConn}
 
 // times are the counts that are figures of a round, such as quantiles of its durations, of which the tables show the median.
-var times = []string{"mean us", P50, P99, P999, Longest, SliceP99, SliceP999, Late, StartMS, BackendConns, Reuse, ProxyBusy, CodedShare, "due", RSSPerConn, "p50 ns", "p99 ns", GCPause, GCStop}
+var times = []string{"mean us", P50, P99, P999, Longest, SliceP99, SliceP999, Late, GapMS, StartMS, BackendConns, Reuse, ProxyBusy, CodedShare, "due", RSSPerConn, "p50 ns", "p99 ns", GCPause, GCStop}
 
 // countOrder names the counts that the tables show; others are in the JSON only.
 var countOrder = []string{
 	"offered", "received", "lost", "reordered", "failed", "mean us", "due", P50, P99, P999, Longest, SliceP99, SliceP999, Late, "flood",
-	"refused", "rss", "heap", "allocs", "errors", "p50 ns", "p99 ns", HeapPerConn, RSSPerConn, BackendConns, Reuse, ProxyBusy, CodedShare, StartMS, GCPause, GCStop,
+	"refused", "rss", "heap", "allocs", "errors", "p50 ns", "p99 ns", HeapPerConn, RSSPerConn, BackendConns, Reuse, ProxyBusy, CodedShare, GapMS, StartMS, GCPause, GCStop,
 }
 
 func (r *Result) machine(w *strings.Builder) {
