@@ -3,6 +3,7 @@ package bgp
 import (
 	"context"
 	"errors"
+	"io"
 	"maps"
 	"net"
 	"net/netip"
@@ -86,9 +87,17 @@ func (c *connection) serve(ctx context.Context) error {
 		_, _ = c.conn.Write(n.append(nil)) // the session ends either way
 	}
 	if tcp, ok := c.conn.(*net.TCPConn); ok && !errors.Is(err, errPassed) {
-		_ = tcp.CloseWrite() // where another process has a copy of the socket, Close does not end the connection
+		linger(tcp)
 	}
 	return err
+}
+
+// linger ends a connection so that the peer reads what was sent last: data that is unread when a socket closes would reset it, and
+// the peer would lose the NOTIFICATION. Close alone does not end it either where another process has a copy of the socket.
+func linger(conn *net.TCPConn) {
+	_ = conn.CloseWrite()
+	_ = conn.SetReadDeadline(time.Now().Add(farewell))
+	_, _ = io.CopyN(io.Discard, conn, lingerMost)
 }
 
 // begin sends the OPEN, or goes on with a session of another process.

@@ -3,10 +3,13 @@ package bgp
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -194,6 +197,27 @@ func TestResume(t *testing.T) {
 	}
 }
 
+// TestAPeerReadsWhyItsFloodEnds sends more than the speaker takes, which must not reset the connection before the NOTIFICATION is read.
+func TestAPeerReadsWhyItsFloodEnds(t *testing.T) {
+	r, _, p := kernelRouter(t)
+	p.MaxPrefixes = 10
+	s := New(testConfig(p), Options{Log: slog.New(slog.NewTextHandler(r.log, nil))})
+	run(t, s)
+	s.Announce(nil)
+	r.establish(routerOpen())
+	r.wantEnd()
+	var flood []byte
+	for i := range 20_000 {
+		flood = append(flood, message(typeUpdate, 0, 0, 0, 0, 32, 10, 1, byte(i>>8), byte(i))...)
+	}
+	r.send(flood)
+	r.wantNotification(codeCease, ceasePrefixes)
+	if _, _, err := r.in.next(); !errors.Is(err, io.EOF) {
+		t.Errorf("behind the NOTIFICATION %v, want the end", err)
+	}
+	r.conn.Close()
+}
+
 // TestPasswordAndTTLAreOptionsOfTheSocket connects to a listener that has neither: with TTL security it hears 255 hops away, and a
 // password makes it silent.
 func TestPasswordAndTTLAreOptionsOfTheSocket(t *testing.T) {
@@ -209,6 +233,8 @@ func TestPasswordAndTTLAreOptionsOfTheSocket(t *testing.T) {
 	if c, err := Dial(ctx, &p); err == nil {
 		c.Close()
 		t.Error("a router without the password is heard")
+	} else if text := describe(err, &p); !strings.Contains(text, "compare password_file with the router's") {
+		t.Errorf("%q names no remedy", text)
 	}
 	p.Password, p.LocalAddress = "", netip.MustParseAddr("192.0.2.77")
 	if _, err := Dial(context.Background(), &p); err == nil {

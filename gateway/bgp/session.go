@@ -29,9 +29,13 @@ type session struct {
 	id   uint64   // of conn
 }
 
+// lingerMost bounds what is read of a peer that goes on to send, octets.
+const lingerMost = 16 << 20
+
 // Times of the state machine.
 const (
-	openLimit    = 30 * time.Second // from the dial to Established
+	dialLimit    = 10 * time.Second // of TCP
+	openLimit    = 30 * time.Second // from the connection to Established
 	steady       = time.Minute      // a session that lasted so long has not failed
 	maxRetry     = time.Minute      // between dials, unless ConnectRetry is longer
 	farewell     = time.Second      // to send a last message
@@ -102,7 +106,7 @@ func (x *session) run(ctx context.Context) {
 	}
 	for {
 		x.to(eventDial)
-		dialing, done := context.WithTimeout(ctx, openLimit)
+		dialing, done := context.WithTimeout(ctx, dialLimit)
 		conn, err := x.speaker.opt.Dial(dialing, &x.peer)
 		done()
 		if err == nil {
@@ -152,10 +156,11 @@ func describe(err error, p *Peer) string {
 	text := err.Error()
 	n := new(Notification)
 	if !errors.As(err, &n) {
+		silent := isTimeout(err) || errors.Is(err, context.DeadlineExceeded) // the latter is of a dial
 		switch {
-		case p.Password != "" && isTimeout(err):
+		case p.Password != "" && silent:
 			text += " (a router with another password, or none, does not answer: compare password_file with the router's)"
-		case isTimeout(err):
+		case silent:
 			text += " (is it reachable from here, and is BGP configured there for this address? a router with a password does not answer without one)"
 		}
 		return text

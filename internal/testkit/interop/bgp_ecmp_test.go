@@ -13,7 +13,7 @@ import (
 // comes back, an operator drains, upgrades and stops, the process is killed. Clients notice none of it, but for connections that a dead
 // gateway carried.
 func TestTwoGatewaysAnnounceOneAddress(t *testing.T) {
-	s := newECMPSite(t, "iecmp", ecmpRouter)
+	s := newECMPSite(t, "iecmp", routerOfThePage(t, "frr"))
 	one, two := s.gates[0], s.gates[1]
 	one.start(t, "")
 	two.start(t, "")

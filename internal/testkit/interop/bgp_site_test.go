@@ -1,6 +1,7 @@
 package interop
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -27,7 +28,8 @@ type ecmpSite struct {
 	t               testing.TB
 	program, dir    string
 	client, backend *testnet.Namespace
-	router          *frr
+	router          *frr // nil: the test has started another one in routerNS
+	routerNS        *testnet.Namespace
 	gates           [2]*ecmpGate
 }
 
@@ -43,25 +45,6 @@ type ecmpGate struct {
 }
 
 const ecmpVIP = "198.18.1.1"
-
-const ecmpRouter = `
-router bgp 65000
- bgp router-id 198.18.0.1
- no bgp ebgp-requires-policy
- no bgp network import-check
- bgp graceful-restart-disable
- neighbor gateways peer-group
- neighbor gateways remote-as 64512
- neighbor 198.18.11.2 peer-group gateways
- neighbor 198.18.12.2 peer-group gateways
- address-family ipv4 unicast
-  maximum-paths 2
- exit-address-family
- address-family ipv6 unicast
-  neighbor gateways activate
-  maximum-paths 2
- exit-address-family
-`
 
 // buildMillrace builds the program in a folder.
 func buildMillrace(t testing.TB, dir string) string {
@@ -81,6 +64,7 @@ func newECMPSite(t testing.TB, prefix, router string) *ecmpSite {
 	dir := shortDir(t)
 	s := &ecmpSite{t: t, program: buildMillrace(t, dir), dir: dir, client: n.Namespace("client"), backend: n.Namespace("backend")}
 	ns := n.Namespace("router")
+	s.routerNS = ns
 	must := func(errs ...error) {
 		t.Helper()
 		for _, err := range errs {
@@ -239,6 +223,52 @@ func (s *ecmpSite) wantGates(t testing.TB, want ...string) {
 
 // nextHops returns the next hops of the address in the router's kernel.
 func (s *ecmpSite) nextHops() string {
-	out, _ := s.router.ns.Run("ip", "route", "show", ecmpVIP)
+	out, _ := s.routerNS.Run("ip", "route", "show", ecmpVIP)
 	return out
+}
+
+// routeMonitor is `ip monitor route` in the router, whose lines are kept with the time at which they came.
+type routeMonitor struct{ lines chan routeLine }
+
+type routeLine struct {
+	at   time.Time
+	text string
+}
+
+// watchRoutes starts a monitor.
+func (s *ecmpSite) watchRoutes(t testing.TB) *routeMonitor {
+	t.Helper()
+	cmd := exec.Command("ip", "monitor", "route")
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = s.routerNS.Start(cmd)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &routeMonitor{lines: make(chan routeLine, 4096)}
+	go func() {
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			m.lines <- routeLine{time.Now(), lines.Text()}
+		}
+	}()
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	return m
+}
+
+// gone returns how many milliseconds after a time the route led to a next hop no more: FRR replaces the route of several next hops by
+// one of the others, and reports that as a line that has the other alone.
+func (m *routeMonitor) gone(t testing.TB, since time.Time, hop string) float64 {
+	t.Helper()
+	limit := time.After(20 * time.Second)
+	for {
+		select {
+		case l := <-m.lines:
+			if l.at.After(since) && strings.HasPrefix(l.text, ecmpVIP) && strings.Contains(l.text, "via") && !strings.Contains(l.text, hop) {
+				return float64(l.at.Sub(since).Microseconds()) / 1000
+			}
+		case <-limit:
+			t.Fatalf("the route leads to %s still", hop)
+		}
+	}
 }

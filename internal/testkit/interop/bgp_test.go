@@ -92,6 +92,12 @@ router bgp 65000
  exit-address-family
 `
 
+// addrOf returns an address, the zero Addr for "".
+func addrOf(s string) netip.Addr {
+	a, _ := netip.ParseAddr(s)
+	return a
+}
+
 // TestBGPWithFRR announces and withdraws addresses of both families.
 func TestBGPWithFRR(t *testing.T) {
 	s := layOutBGP(t, "ibgp")

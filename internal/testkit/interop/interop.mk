@@ -1,6 +1,6 @@
 # Targets that compare Millrace with other implementations: their programs, suites and captures. None is part of `make test`.
 
-.PHONY: cache-tests crs-tests interop interop-bgp interop-suricata interop-suricata-verify interop-gateway shim-sources interop-shim packetdrill llhttp h2spec bogo tlsfuzzer autobahn interop-quic peer-programs interop-peers test-vm pcap-oracle
+.PHONY: cache-tests crs-tests interop interop-bgp bgp-times interop-suricata interop-suricata-verify interop-gateway shim-sources interop-shim packetdrill llhttp h2spec bogo tlsfuzzer autobahn interop-quic peer-programs interop-peers test-vm pcap-oracle
 
 PEER_PACKAGES  := chromium-headless-shell fonts-dejavu-core nginx-light clang-19 cmake
 
@@ -14,6 +14,10 @@ interop: ## the long tests with Linux's TCP: INTEROP (10G) bytes through loss an
 interop-bgp: ## the gateway's BGP with FRRouting and bird in network namespaces: two gateways behind a router with ECMP (root)
 	$(call install-packages,frr bird2)
 	MILLRACE_MUST_NETNS=1 $(GO) -C internal/testkit/interop test -count=1 -timeout 20m -v -run 'BGP|TwoGatewaysAnnounce' .
+
+bgp-times: ## how fast a router withdraws the routes of a gateway that fails; writes bench/results/bgp.json, of which docs/bgp.md has the figures (root)
+	$(call install-packages,frr)
+	MILLRACE_BGP_RESULTS=$(abspath bench/results/bgp.json) MILLRACE_MUST_NETNS=1 $(GO) -C internal/testkit/interop test -count=1 -timeout 20m -v -run 'BGPWithdrawalTimes' .
 
 interop-suricata: ## inspection rules and Suricata (installed) on the captures of MILLRACE_PCAPS: the rules of testdata and of the folder MILLRACE_RULES; writes docs/inspection-suricata.md
 	MILLRACE_SURICATA=1 MILLRACE_SURICATA_PAGE=$(abspath docs/inspection-suricata.md) $(GO) -C internal/testkit/interop test -count=1 -v -timeout 30m -run '^TestSuricata' .
