@@ -49,7 +49,7 @@ func (d *Daemon) dashboardHandler() http.Handler {
 		Settings: func() dashboard.Settings { return *d.looks.settings.Load() },
 		Data:     d.dashboardData,
 		Top:      func(ctx context.Context) (any, error) { return topOf(ctx, d, 2*time.Second, topRows) },
-		Commands: d.adminHandler(), Log: d.opt.Log,
+		Commands: d.adminHandler(), Log: d.opt.Log, Now: time.Now,
 	})
 }
 

@@ -108,38 +108,52 @@ func TestTheDashboardShowsTheGatewayAndChangesItWithTheToken(t *testing.T) {
 	}
 }
 
-// Clients that connect and send nothing, half a request or too much, or that read nothing, neither keep others out nor take memory.
+// 10 000 clients that connect and send nothing, half a request or too much, that read nothing, come from other sites or guess tokens
+// neither keep others out, nor get in, nor hold up clients of the listener.
 func TestHostileClientsOfTheDashboardKeepNoOthersOut(t *testing.T) {
 	src, at := withDashboard(t, strings.NewReplacer(`"A"`, `"`+named(t, "a")+`"`, `, {name: b, address: "B"}`, "").Replace(siteConfig))
 	s := newSite(t, src)
+	const drain = "POST /v1/drain HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+	hostile := []string{
+		"",
+		"GET /data.json HTTP/1.1\r\nHo",
+		drain + "Content-Length: 1000000000\r\n\r\n{",
+		strings.Repeat("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", 50), // whose answers are not read
+		drain + "Origin: http://evil.example\r\nAuthorization: Bearer " + adminToken + "\r\nContent-Length: 32\r\n\r\n" + `{"service":"p","backend":"a    "}`,
+		drain + "Authorization: Bearer 0123456789abcdef0123456789abcdee\r\nContent-Length: 27\r\n\r\n" + `{"service":"p","backend":"a"}`,
+		"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + strings.Repeat("x", 20<<10),
+	}
 	var open []net.Conn
 	defer func() {
 		for _, c := range open {
 			c.Close()
 		}
 	}()
-	for i := range 1000 {
-		c, err := net.DialTimeout("tcp", at, 20*time.Second)
+	d := net.Dialer{Timeout: time.Minute, LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 9)}} // not the operator's
+	for i := range 10_000 {
+		c, err := d.Dial("tcp", at)
 		if err != nil {
 			t.Fatalf("connection %d: %v", i, err)
 		}
 		open = append(open, c)
-		switch i % 4 {
-		case 1:
-			_, _ = io.WriteString(c, "GET /data.json HTTP/1.1\r\nHo")
-		case 2:
-			_, _ = io.WriteString(c, "POST /v1/drain HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000000\r\n\r\n{")
-		case 3:
-			_, _ = io.WriteString(c, strings.Repeat("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", 50))
+		_ = c.SetWriteDeadline(time.Now().Add(time.Minute))
+		_, _ = io.WriteString(c, hostile[i%len(hostile)])
+		if i%1000 != 999 {
+			continue
 		}
-		if i%100 == 99 {
-			if code, _ := s.get("/x"); code != 200 {
-				t.Errorf("a client of the listener gets %d", code)
-			}
-			if d := s.state(at); d.HTTP == nil {
-				t.Error("the page has no data")
-			}
+		if code, _ := s.get("/x"); code != 200 {
+			t.Errorf("a client of the listener gets %d", code)
 		}
+		if d := s.state(at); d.HTTP == nil || d.Backends[0].State != "active" {
+			t.Errorf("the page has %+v", d.Backends)
+		}
+		for _, c := range open[:len(open)-300] { // which the gateway has closed by now
+			c.Close()
+		}
+		open = open[len(open)-300:]
+	}
+	if code := s.command(at, "/v1/drain", adminToken, `{"service": "p", "backend": "a", "force": true}`); code != http.StatusOK {
+		t.Errorf("the operator gets %d", code)
 	}
 }
 

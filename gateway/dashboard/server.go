@@ -15,6 +15,7 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -26,13 +27,14 @@ type Settings struct {
 	Token []byte   // nil: there are no commands
 }
 
-// Options describe a dashboard. All but Log are required.
+// Options describe a dashboard. All are required.
 type Options struct {
 	Settings func() Settings
 	Data     func() *Data
 	Top      func(context.Context) (any, error) // takes seconds
 	Commands http.Handler                       // of the control socket
 	Log      *slog.Logger
+	Now      func() time.Time // time.Now
 }
 
 // commands are those of the control socket that the page has.
@@ -47,6 +49,7 @@ type server struct {
 	policy string // Content-Security-Policy
 	state  shared
 	top    flight
+	tries  guesses
 
 	mu     sync.Mutex
 	warned time.Time // when a wrong token was logged last
@@ -173,6 +176,13 @@ func (s *server) serveCommand(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the content of a command is application/json", http.StatusUnsupportedMediaType)
 		return
 	}
+	from := sourceOf(r.RemoteAddr)
+	if wait := s.tries.take(from, s.Now()); wait > 0 {
+		s.warn(r)
+		w.Header().Set("Retry-After", strconv.Itoa(int(wait/time.Second)+1))
+		http.Error(w, "too many wrong tokens from this address: wait, or use the control socket", http.StatusTooManyRequests)
+		return
+	}
 	given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if !ok || !sameToken([]byte(given), token) {
 		s.warn(r)
@@ -180,6 +190,7 @@ func (s *server) serveCommand(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "wrong token", http.StatusUnauthorized)
 		return
 	}
+	s.tries.right(from)
 	s.Commands.ServeHTTP(w, r)
 	s.state.forget()
 }
@@ -197,7 +208,7 @@ func (s *server) warn(r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.wrong++
-	if now := time.Now(); now.Sub(s.warned) >= warnEvery {
+	if now := s.Now(); now.Sub(s.warned) >= warnEvery {
 		s.Log.Warn("dashboard", "error", "wrong token", "client", r.RemoteAddr, "tokens", fmt.Sprint(s.wrong))
 		s.warned, s.wrong = now, 0
 	}

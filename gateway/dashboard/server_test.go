@@ -32,10 +32,12 @@ type rig struct {
 	ran      []string // commands
 	log      bytes.Buffer
 	topGate  chan struct{} // closed: top answers at once
+	now      time.Time
+	from     string // the client's address, where it is not that of httptest
 }
 
 func newRig() *rig {
-	r := &rig{settings: Settings{Hosts: []string{"gw.example"}, Token: []byte(token)}, topGate: make(chan struct{})}
+	r := &rig{settings: Settings{Hosts: []string{"gw.example"}, Token: []byte(token)}, topGate: make(chan struct{}), now: time.Unix(1e9, 0)}
 	r.Handler = Handler(Options{
 		Settings: func() Settings { return r.settings },
 		Data:     func() *Data { r.data.Add(1); return &Data{Version: "v"} },
@@ -53,7 +55,7 @@ func newRig() *rig {
 			r.ran = append(r.ran, q.URL.Path+" "+string(body))
 			_, _ = io.WriteString(w, "{}")
 		}),
-		Log: slog.New(slog.NewTextHandler(&r.log, nil)),
+		Log: slog.New(slog.NewTextHandler(&r.log, nil)), Now: func() time.Time { return r.now },
 	})
 	return r
 }
@@ -61,7 +63,9 @@ func newRig() *rig {
 // ask sends a request with fields "name: value".
 func (r *rig) ask(method, path, host string, fields ...string) *httptest.ResponseRecorder {
 	q := httptest.NewRequest(method, path, strings.NewReader("{}"))
-	q.Host = host
+	if q.Host = host; r.from != "" {
+		q.RemoteAddr = r.from
+	}
 	for _, f := range fields {
 		name, value, _ := strings.Cut(f, ": ")
 		q.Header.Set(name, value)
@@ -145,13 +149,69 @@ func TestWithoutATokenThereAreNoCommands(t *testing.T) {
 // Guesses fill no log.
 func TestGuessedTokensAreLoggedOnce(t *testing.T) {
 	r := newRig()
-	for range 1000 {
-		if w := r.ask("POST", "/v1/drain", "gw.example", "Content-Type: application/json", "Authorization: Bearer guess"); w.Code != 401 {
-			t.Fatal(w.Code)
+	for i := range 1000 {
+		want := 401
+		if i >= guessesAtOnce {
+			want = 429
+		}
+		if w := r.ask("POST", "/v1/drain", "gw.example", "Content-Type: application/json", "Authorization: Bearer guess"); w.Code != want {
+			t.Fatal(i, w.Code)
 		}
 	}
 	if n := strings.Count(r.log.String(), "wrong token"); n != 1 || strings.Contains(r.log.String(), "guess") {
 		t.Errorf("%d records: %s", n, r.log.String())
+	}
+}
+
+// Beyond ten wrong tokens a source has to wait: then not even the right one is compared, so that guessing is of no use. Other sources get
+// in meanwhile, and so does this one later.
+func TestGuessesAreSlowedDown(t *testing.T) {
+	r := newRig()
+	try := func(from, token string) *httptest.ResponseRecorder {
+		r.from = from
+		return r.ask("POST", "/v1/drain", "gw.example", "Content-Type: application/json", "Authorization: Bearer "+token)
+	}
+	const guesser, neighbour, other = "[2001:db8::1]:700", "[2001:db8::ffff]:9", "[2001:db8:0:1::1]:700"
+	for i := range 10 {
+		if w := try(guesser, "guess"); w.Code != 401 {
+			t.Fatalf("guess %d gets %d", i, w.Code)
+		}
+	}
+	for _, c := range []struct {
+		after       time.Duration
+		from, token string
+		code        int
+		retry       string
+	}{
+		{0, guesser, token, 429, "7"},
+		{0, neighbour, "guess", 429, "7"}, // of one /64
+		{0, other, "guess", 401, ""},
+		{0, other, token, 200, ""},
+		{0, "192.0.2.1:1", token, 200, ""},
+		{5 * time.Second, guesser, token, 429, "2"},
+		{time.Second, guesser, "guess", 401, ""}, // one in six seconds
+		{0, guesser, token, 429, "7"},
+		{6 * time.Second, guesser, token, 200, ""}, // which forgets the wrong ones
+		{0, guesser, "guess", 401, ""},
+		{0, guesser, token, 200, ""},
+	} {
+		r.now = r.now.Add(c.after)
+		if w := try(c.from, c.token); w.Code != c.code || w.Header().Get("Retry-After") != c.retry {
+			t.Errorf("%+v: %d, Retry-After %q", c, w.Code, w.Header().Get("Retry-After"))
+		}
+	}
+	if len(r.ran) != 4 {
+		t.Errorf("commands %q", r.ran)
+	}
+}
+
+func TestSourcesOfTokens(t *testing.T) {
+	for remote, want := range map[string]string{
+		"192.0.2.7:9": "192.0.2.7/32", "[::ffff:192.0.2.7]:9": "192.0.2.7/32", "[2001:db8:1:2:3::4]:9": "2001:db8:1:2::/64", "[fe80::1%eth0]:9": "fe80::/64", "@": "invalid Prefix",
+	} {
+		if got := sourceOf(remote).String(); got != want {
+			t.Errorf("%s: %s, want %s", remote, got, want)
+		}
 	}
 }
 

@@ -33,6 +33,9 @@ func Open(t *testing.T) *Page {
 	t.Helper()
 	program, err := exec.LookPath("chromium")
 	if err != nil {
+		program, err = exec.LookPath("chromium-headless-shell") // which make interop-peers installs
+	}
+	if err != nil {
 		t.Skip("chromium is not installed")
 	}
 	profile := t.TempDir()
