@@ -98,10 +98,14 @@ func (c *console) queueErrors(asJSON bool) (q *logqueue.Writer, done func()) {
 	}
 }
 
-// json writes v as the result, with its schema version, indented.
+// json writes v as the result, with its schema version, indented unless it is long.
 func (c *console) json(v any) error {
 	line, err := versioned(v)
 	if err != nil {
+		return err
+	}
+	if len(line) > indented {
+		_, err = c.out.Write(line)
 		return err
 	}
 	var b bytes.Buffer
@@ -121,6 +125,10 @@ func (c *console) jsonLine(v any) error {
 	_, err = c.out.Write(line)
 	return err
 }
+
+// indented bounds the documents that are printed with a line for each value. In longer ones, such as the status of thousands of
+// backends, nearly half of the bytes would be blanks.
+const indented = 256 << 10
 
 // schemaVersion is the value of the key "schema" in every document. Within a version keys are added, never
 // renamed or removed.

@@ -88,26 +88,19 @@ const (
 
 // showManyPools prints pools in a screen.
 func showManyPools(c *console, pools []l7control.PoolStatus) {
-	type sum struct{ backends, down, requests int }
-	sums := map[string]sum{}
-	var all sum
+	sums := map[string]*l7control.PoolSummary{}
+	var all l7control.PoolSummary
 	for i := range pools {
-		s := sum{backends: len(pools[i].Backends)}
-		for k := range pools[i].Backends {
-			b := &pools[i].Backends[k]
-			if s.requests += b.Requests; !b.Healthy || b.Ejected {
-				s.down++
-			}
-		}
+		s := pools[i].Sum()
 		sums[pools[i].Name] = s
-		all.backends, all.down = all.backends+s.backends, all.down+s.down
+		all.Backends, all.Down = all.Backends+s.Backends, all.Down+s.Down
 	}
 	slices.SortStableFunc(pools, func(a, b l7control.PoolStatus) int {
 		x, y := sums[a.Name], sums[b.Name]
-		return cmp.Or(cmp.Compare(y.down, x.down), cmp.Compare(y.requests, x.requests))
+		return cmp.Or(cmp.Compare(y.Down, x.Down), cmp.Compare(y.Requests, x.Requests))
 	})
 	first := pools[:min(len(pools), summedPools)]
-	c.printf("\n%s backends in %s pools, %s of them down (--all, or name pools)\n\n", group(uint64(all.backends)), group(uint64(len(pools))), group(uint64(all.down)))
+	c.printf("\n%s backends in %s pools, %s of them down (--all, or name pools)\n\n", group(uint64(all.Backends)), group(uint64(len(pools))), group(uint64(all.Down)))
 	showPoolSummary(c, first)
 	if more := len(pools) - len(first); more > 0 {
 		c.printf("%s more pools\n", group(uint64(more)))
@@ -236,19 +229,9 @@ func showPoolSummary(c *console, pools []l7control.PoolStatus) {
 	fmt.Fprintln(w, "pool\tprotocol\tup\trequests\tconns\t2xx\t3xx\t4xx\t5xx\tfailures\tretries")
 	for i := range pools {
 		p := &pools[i]
-		up, requests, conns, failures, classes := 0, 0, 0, uint64(0), map[string]uint64{}
-		for k := range p.Backends {
-			b := &p.Backends[k]
-			if b.Healthy && !b.Ejected && b.State == "active" {
-				up++
-			}
-			requests, conns, failures = requests+b.Requests, conns+b.Connections, failures+sumOf(b.Failures)
-			for class, n := range b.Responses {
-				classes[class] += n
-			}
-		}
-		fmt.Fprintf(w, "%s\t%s\t%d/%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", p.Name, p.Protocol, up, len(p.Backends), group(uint64(requests)), group(uint64(conns)),
-			group(classes["2xx"]), group(classes["3xx"]), group(classes["4xx"]), group(classes["5xx"]), group(failures), group(p.Retries))
+		sum := p.Sum()
+		fmt.Fprintf(w, "%s\t%s\t%d/%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", p.Name, p.Protocol, sum.Up, sum.Backends, group(uint64(sum.Requests)), group(uint64(sum.Connections)),
+			group(sum.Responses["2xx"]), group(sum.Responses["3xx"]), group(sum.Responses["4xx"]), group(sum.Responses["5xx"]), group(sum.Failures), group(p.Retries))
 	}
 	_ = w.Flush()
 }

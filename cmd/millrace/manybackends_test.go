@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/cmd/prom"
+	"github.com/millrace/millrace/gateway/admin"
 	"github.com/millrace/millrace/gateway/daemon"
 	"github.com/millrace/millrace/internal/testkit/testport"
 )
@@ -87,6 +88,24 @@ func TestAScrapeOfManyBackendsIsSmall(t *testing.T) {
 			}
 			took = cpuOf(func() { code, out, errs = run("gateway", "status", "--socket", socket, "--json") })
 			t.Logf("status --json: %d bytes, %.0f ms of processor time", len(out), took)
+			if code != exitOK || len(out) > 3_000_000 || strings.Count(out, "\n") != 1 {
+				t.Errorf("status --json: code %d, %d bytes in %d lines, %s", code, len(out), strings.Count(out, "\n"), errs)
+			}
+			var st admin.Status
+			decode(t, out, &st)
+			if n := len(st.Listeners.Pools); n != c.pools || len(st.Listeners.Pools[n-1].Backends) != c.backends {
+				t.Errorf("status --json has %d pools", n)
+			}
+			took = cpuOf(func() { code, out, errs = run("gateway", "status", "--socket", socket, "--json", "--summary") })
+			t.Logf("status --json --summary: %d bytes, %.0f ms of processor time", len(out), took)
+			st = admin.Status{}
+			decode(t, out, &st)
+			if last := st.Listeners.Pools[c.pools-1]; len(out) > 500_000 || len(last.Backends) != 0 || last.Summary == nil || last.Summary.Backends != c.backends || last.Summary.Up != c.backends {
+				t.Errorf("status --json --summary: %d bytes, %+v", len(out), last)
+			}
+			if code, out, errs = run("gateway", "status", "--socket", socket, "--summary"); code != exitOK || !strings.Contains(out, fmt.Sprintf("%d/%[1]d", c.backends)) {
+				t.Errorf("status --summary: code %d, %s%.300s", code, errs, out)
+			}
 			took = cpuOf(func() { text = scrape(ports[2] + "/data.json") })
 			t.Logf("the dashboard: %d bytes, %.0f ms of processor time", len(text), took)
 			if len(text) > 200_000 {

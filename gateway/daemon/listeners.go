@@ -116,6 +116,11 @@ func (d *Daemon) statusOf(sel l4control.Selection) (l4control.Status, *l7control
 	if sel.Backend != "" {
 		onlyBackend(&web, sel.Backend)
 	}
+	if sel.Summary {
+		for i := range web.Pools {
+			web.Pools[i].Summarize()
+		}
+	}
 	if none = none || d.onlyPools(); none {
 		all := sel.Backend
 		sel.Backend = ""

@@ -158,7 +158,7 @@ l7/proxy          : clock wire internal/bounded filter/inspect filter/signature 
 l7/control        : clock tls/acme internal/secretfile internal/random internal/regfile metrics semantics http1 http2 http3 quic tls stack stack/host gateway/config gateway/health gateway/resolve l7/accesslog l7/auth l7/cache l7/fastcgi l7/files l7/pool l7/proxy l7/quicconn l7/ratelimit l7/rewrite l7/route l7/side l7/topk l7/trace l7/transport l7/waf internal/suggest
 gateway/defence   : filter/ebpf gateway/config metrics pmd
 gateway/admin     : gateway/bgp l4/control gateway/defence l4/inspection l4/rolelink gateway/config l7/control l7/topk gpukern internal/controlsocket
-gateway/dashboard : gateway/admin gpukern l4/control l7/control
+gateway/dashboard : gateway/admin gpukern internal/bounded l4/control l7/control
 gateway/daemon    : clock gateway/* l4/* l7/* node node/nexthop pmd pmd/device gpukern gpukern/cuda stack stack/host socket ip tcp wire metrics internal/controlsocket internal/devargs
 internal/app/lifetime:
 internal/app/convert: tls/acme gateway/config l7/rewrite l7/route semantics internal/excerpt internal/regfile

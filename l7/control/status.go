@@ -72,8 +72,48 @@ type PoolStatus struct {
 	Retries       uint64              `json:"retries"`
 	RetriesDenied uint64              `json:"retries_denied"` // by the budget
 	Backends      []BackendStatus     `json:"backends"`
-	Names         []NameStatus        `json:"names,omitempty"` // that backends come from
+	Summary       *PoolSummary        `json:"summary,omitempty"` // in place of the backends, where Summarize was called
+	Names         []NameStatus        `json:"names,omitempty"`   // that backends come from
 }
+
+// PoolSummary sums up the backends of a pool.
+type PoolSummary struct {
+	Backends    int               `json:"backends"`
+	Up          int               `json:"up_backends"`   // that take new requests
+	Down        int               `json:"down_backends"` // unhealthy or ejected
+	Requests    int               `json:"active_requests"`
+	Connections int               `json:"connections"`
+	Responses   map[string]uint64 `json:"responses"`
+	Failures    uint64            `json:"failures"`
+}
+
+// Sum returns the sums of the backends.
+func (p *PoolStatus) Sum() *PoolSummary {
+	if p.Summary != nil {
+		return p.Summary
+	}
+	sum := &PoolSummary{Backends: len(p.Backends), Responses: map[string]uint64{}}
+	for i := range p.Backends {
+		b := &p.Backends[i]
+		switch {
+		case !b.Healthy || b.Ejected:
+			sum.Down++
+		case b.State == "active":
+			sum.Up++
+		}
+		sum.Requests, sum.Connections = sum.Requests+b.Requests, sum.Connections+b.Connections
+		for class, n := range b.Responses {
+			sum.Responses[class] += n
+		}
+		for _, n := range b.Failures {
+			sum.Failures += n
+		}
+	}
+	return sum
+}
+
+// Summarize has the sums in place of the backends: of thousands the list takes megabytes.
+func (p *PoolStatus) Summarize() { p.Summary, p.Backends = p.Sum(), []BackendStatus{} }
 
 // BackendStatus is the state of a backend of a pool.
 type BackendStatus struct {
