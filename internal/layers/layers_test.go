@@ -161,7 +161,7 @@ gateway/admin     : gateway/bgp l4/control gateway/defence l4/inspection l4/role
 gateway/dashboard : gateway/admin gpukern internal/bounded l4/control l7/control
 gateway/daemon    : clock gateway/* l4/* l7/* node node/nexthop pmd pmd/device gpukern gpukern/cuda stack stack/host socket ip tcp wire metrics internal/controlsocket internal/devargs
 internal/app/lifetime:
-internal/app/convert: tls/acme gateway/config l7/rewrite l7/route semantics internal/excerpt internal/regfile
+internal/app/convert: tls/acme gateway/config l7/accesslog l7/rewrite l7/route semantics internal/excerpt internal/regfile
 internal/app/rulefile: filter filter/inspect filter/signature
 internal/app/doctor: gpukern gpukern/aead gpukern/digest internal/rtnl pmd/dpdk
 internal/app/replay: packet wire clock ring capture pmd pmd/pcap gpukern gpukern/* filter filter/appid filter/inspect filter/signature stack internal/kernref

@@ -206,20 +206,6 @@ func (c *caddy) encode(st *caddyTLS, d *directive) {
 	st.compression = z
 }
 
-// log translates the log of requests.
-func (c *caddy) log(d *directive) {
-	file := "-"
-	for _, o := range d.block {
-		if o.name == "output" && o.arg(0) == "file" && printable(o.arg(1)) && o.arg(1) != "" && !strings.Contains(o.arg(1), "{") {
-			file = c.s.path(o.arg(1))
-		}
-	}
-	if c.m.accessLog == "" {
-		c.m.accessLog = file
-	}
-	c.whole(d, Changed, "one log for all hosts, with lines of JSON; it is rotated from outside", "")
-}
-
 // caddyTime reads a time of Caddy, which is one of Go with days.
 func caddyTime(s string) (time.Duration, bool) {
 	if v, ok := strings.CutSuffix(s, "d"); ok && atoi(v) > 0 {

@@ -16,6 +16,8 @@ type haproxy struct {
 
 	crtBase, caBase string
 	minVersion      string
+	globalLog       *line // log of the section global, which "log global" means
+	formatUsed      *line // the log-format of the log
 	backends        map[string]*proxy
 	pools           map[string]*pool // by section
 	edits           map[string]*backendEdits
@@ -173,7 +175,8 @@ func (h *haproxy) global(c *section) {
 			h.caBase = x.arg(1)
 			h.l.ok(x.at, "")
 		case "log":
-			h.l.changed(x.at, "access_log", "requests are logged as lines of JSON on the standard output")
+			h.globalLog = x
+			h.l.unneeded(x.at, "messages of the gateway itself are on standard error")
 		case "maxconn":
 			h.l.unneeded(x.at, "file descriptors bound connections: LimitNOFILE, ulimit -n")
 		case "ssl-default-bind-options":
@@ -457,15 +460,5 @@ func (h *haproxy) frontKeys(v *listener, p *proxy) {
 			}
 			h.l.ok(types.at, "listeners[].compression.types")
 		}
-	}
-}
-
-// logs translates log, which syslog gets in HAProxy.
-func (h *haproxy) logs(p *proxy) {
-	for _, x := range p.all("log") {
-		if h.m.accessLog == "" {
-			h.m.accessLog = "-"
-		}
-		h.l.changed(x.at, "access_log", "requests are logged as lines of JSON on the standard output")
 	}
 }

@@ -59,7 +59,7 @@ func init() {
 		{"expressions of old forms are not translated", "write http-request set-header, del-header or replace-path, and convert again", []string{
 			"reqrep", "reqirep", "rspirep", "rsprep", "reqadd", "rspadd", "reqdel", "reqidel", "rspdel", "rspidel", "reqallow", "reqdeny", "block", "reqiallow", "reqideny", "reqpass", "reqtarpit",
 		}},
-		{"a log of another form is not written", "access_log has `format: text` with a template of its own", []string{"log-format", "log-format-sd", "error-log-format", "unique-id-format", "log-forward", "ring", "log-profile"}},
+		{"a log of another form is not written", "access_log has `format: text` with a template of its own", []string{"log-format-sd", "error-log-format", "unique-id-format", "log-forward", "ring", "log-profile"}},
 		{"sections of FastCGI are not translated", "write a pool with protocol FASTCGI, see docs/http-gateway.md", []string{"fcgi-app", "use-fcgi-app"}},
 		{"responses are not changed beyond their fields", "change them at the backend", []string{"http-response replace-header", "http-response replace-value", "http-response deny", "http-response set-status", "http-response redirect", "http-response return", "rspdeny"}},
 		{"values of fields are set as a whole", "write set-header", []string{"http-request replace-header", "http-request replace-value", "http-request set-method", "http-request set-query", "http-request set-uri"}},

@@ -10,7 +10,7 @@ import (
 // model holds the translation of a source: the sections of the gateway's configuration, with places in the source. Fields are
 // those of gateway/config; what is zero is left out by the writer.
 type model struct {
-	accessLog string
+	accessLog *accessLog
 	resolvers []string
 	maxTTL    time.Duration
 	limits    []*rateLimit

@@ -210,43 +210,6 @@ func (n *nginx) readMap(d *directive) {
 	}
 }
 
-// logs translates access_log.
-func (n *nginx) logs(sc *scope) {
-	var walk func(list []*directive, top bool)
-	walk = func(list []*directive, top bool) {
-		for _, d := range list {
-			switch {
-			case d.name == "log_format":
-				n.l.changed(d.at, "access_log", "lines are JSON with fields of the gateway's own")
-			case d.name == "access_log" && d.arg(0) == "off" && !top:
-				n.l.changed(d.at, "", "there is one log for all requests")
-			case d.name == "access_log" && d.arg(0) == "off":
-				n.l.unneeded(d.at, "there is no log without access_log")
-			case d.name == "access_log":
-				file := d.arg(0)
-				switch {
-				case file == "/dev/stdout" || strings.HasPrefix(file, "syslog:"):
-					file = "-"
-				case file == "" || strings.Contains(file, "$") || !printable(file):
-					n.l.left(d.at, "the name of the log has a variable", "one log has all requests, with their route and host")
-					continue
-				}
-				if n.m.accessLog == "" {
-					n.m.accessLog = n.s.path(file)
-					if file == "-" {
-						n.m.accessLog = file
-					}
-				}
-				n.l.changed(d.at, "access_log.file", "one log for all hosts, with lines of JSON")
-			}
-			if d.name == "server" || d.name == "location" {
-				walk(d.block, false)
-			}
-		}
-	}
-	walk(sc.list, true)
-}
-
 // readResolver translates the name servers.
 func (n *nginx) readResolver(sc *scope) {
 	var walk func(list []*directive)

@@ -12,9 +12,7 @@ import (
 func write(s *source, m *model, language Language) string {
 	p := printer{s, m}
 	root := &object{}
-	if m.accessLog != "" {
-		root.put("access_log", (&object{}).put("file", m.accessLog))
-	}
+	root.put("access_log", m.accessLog.object())
 	if len(m.resolvers) > 0 && slices.ContainsFunc(m.pools, (*pool).named) {
 		root.put("resolver", (&object{}).put("servers", m.resolvers).put("max_ttl", m.maxTTL))
 	}
