@@ -190,6 +190,44 @@ func TestRingPassesChains(t *testing.T) {
 	}
 }
 
+// TestTagsDoNotCount sends packets of the MTU's length with VLAN tags, which may be longer by these.
+func TestTagsDoNotCount(t *testing.T) {
+	need(t)
+	arena, pools := memory(t, 1, 64, 2048)
+	q := open(t, dpdk.Config{Name: "net_null0", Pools: pools}).Queues[0]
+	invalid := uint64(0)
+	for _, c := range []struct {
+		types  []byte // the types behind the addresses
+		length uint16
+		passes bool
+	}{
+		{[]byte{8, 0}, 1514, true},
+		{[]byte{8, 0}, 1515, false},
+		{[]byte{0x81, 0, 0, 7, 8, 0}, 1518, true},
+		{[]byte{0x81, 0, 0, 7, 8, 0}, 1519, false},
+		{[]byte{0x88, 0xa8, 0, 7, 0x81, 0, 0, 8, 8, 0}, 1522, true},
+		{[]byte{0x88, 0xa8, 0, 7, 0x81, 0, 0, 8, 0x81, 0, 0, 9, 8, 0}, 1526, false},
+		{[]byte{8, 0}, 14, true},
+		{[]byte{8, 0}, 13, false},
+	} {
+		b := packet.NewBatch(arena.View(), 1)
+		off, _ := pools[0].Get()
+		d := packet.Desc{Off: off, Len: c.length}
+		copy(arena.Mem[off+12:], c.types)
+		b.Append(d)
+		if n, err := q.Tx(0, b); n != 1 || err != nil {
+			t.Fatalf("Tx = %d, %v", n, err)
+		}
+		if !c.passes {
+			invalid++
+		}
+		if s := q.Info().Stats; s.TxInvalid != invalid {
+			t.Errorf("%x, %d bytes: %d are invalid, want %d", c.types, c.length, s.TxInvalid, invalid)
+			invalid = s.TxInvalid
+		}
+	}
+}
+
 // TestQueuesOfADevice closes one of two queues: the device stops, and the other returns ErrClosed.
 func TestQueuesOfADevice(t *testing.T) {
 	need(t)
