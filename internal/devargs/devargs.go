@@ -17,6 +17,7 @@ type Args struct {
 	Text    string // with its arguments, as DPDK takes it: "net_af_xdp0,iface=eth1"
 	Virtual bool   // a device that its driver makes; others are on a bus
 	Kind    string // of a virtual one, its driver: "net_af_xdp"
+	Bind    string // of a PCI device, the kernel's driver that it is bound to while it is open ("bind=vfio-pci"); "" leaves it
 }
 
 var (
@@ -33,17 +34,21 @@ func Is(name string) bool { return strings.HasPrefix(name, Prefix) }
 
 // Parse parses a name, with or without Prefix.
 func Parse(text string) (Args, error) {
-	text = strings.TrimPrefix(text, Prefix)
+	text, bind, asked := cutBind(strings.TrimPrefix(text, Prefix))
 	name, _, _ := strings.Cut(text, ",")
-	a := Args{Name: name, Text: text}
+	a := Args{Name: name, Text: text, Bind: bind}
 	switch {
 	case strings.ContainsAny(text, " \t\n\x00"):
 		return a, fmt.Errorf("%q has white space", text)
+	case asked && bind == "":
+		return a, fmt.Errorf("bind= lacks the driver, as vfio-pci")
 	case pciAddress.MatchString(name):
 		if strings.Count(name, ":") == 1 { // as lspci shows it; DPDK names the domain
 			a.Name, a.Text = "0000:"+name, "0000:"+text
 		}
 		return a, nil
+	case asked:
+		return a, fmt.Errorf("%q is no PCI device, so it cannot be bound to a driver", name)
 	case len(name) > mostName:
 		return a, fmt.Errorf("the name %q has more than %d bytes", name, mostName)
 	}
@@ -53,6 +58,19 @@ func Parse(text string) (Args, error) {
 	}
 	a.Virtual, a.Kind = true, m[1]
 	return a, nil
+}
+
+// cutBind takes the argument that is ours, and not DPDK's, out of the others.
+func cutBind(text string) (rest, driver string, asked bool) {
+	var others []string
+	for arg := range strings.SplitSeq(text, ",") {
+		if value, ok := strings.CutPrefix(arg, "bind="); ok {
+			driver, asked = value, true
+			continue
+		}
+		others = append(others, arg)
+	}
+	return strings.Join(others, ","), driver, asked
 }
 
 // Interface returns the interface of the kernel that a device of this name is on; "" where there is none or DPDK has

@@ -7,13 +7,14 @@ import (
 
 func TestParse(t *testing.T) {
 	for text, want := range map[string]Args{
-		"net_null0":                       {"net_null0", "net_null0", true, "net_null"},
-		"dpdk:net_null12":                 {"net_null12", "net_null12", true, "net_null"},
-		"dpdk:net_af_xdp0,iface=eth1":     {"net_af_xdp0", "net_af_xdp0,iface=eth1", true, "net_af_xdp"},
-		"dpdk:0000:3b:00.0":               {"0000:3b:00.0", "0000:3b:00.0", false, ""},
-		"3b:00.1":                         {"0000:3b:00.1", "0000:3b:00.1", false, ""},
-		"dpdk:3B:00.0,representor=[0-3]":  {"0000:3B:00.0", "0000:3B:00.0,representor=[0-3]", false, ""},
-		"net_pcap0,rx_pcap=/a,tx_pcap=/b": {"net_pcap0", "net_pcap0,rx_pcap=/a,tx_pcap=/b", true, "net_pcap"},
+		"net_null0":                       {"net_null0", "net_null0", true, "net_null", ""},
+		"dpdk:net_null12":                 {"net_null12", "net_null12", true, "net_null", ""},
+		"dpdk:net_af_xdp0,iface=eth1":     {"net_af_xdp0", "net_af_xdp0,iface=eth1", true, "net_af_xdp", ""},
+		"dpdk:0000:3b:00.0":               {"0000:3b:00.0", "0000:3b:00.0", false, "", ""},
+		"3b:00.1":                         {"0000:3b:00.1", "0000:3b:00.1", false, "", ""},
+		"dpdk:3B:00.0,representor=[0-3]":  {"0000:3B:00.0", "0000:3B:00.0,representor=[0-3]", false, "", ""},
+		"dpdk:3b:00.0,bind=vfio-pci,a=b":  {"0000:3b:00.0", "0000:3b:00.0,a=b", false, "", "vfio-pci"},
+		"net_pcap0,rx_pcap=/a,tx_pcap=/b": {"net_pcap0", "net_pcap0,rx_pcap=/a,tx_pcap=/b", true, "net_pcap", ""},
 	} {
 		if a, err := Parse(text); err != nil || a != want {
 			t.Errorf("%q: %+v, %v", text, a, err)
@@ -21,7 +22,7 @@ func TestParse(t *testing.T) {
 	}
 	for text, why := range map[string]string{
 		"": "neither", "dpdk:": "neither", "eth0": "neither", "net_null": "neither", "crypto_null0": "neither", "0000:3b:00.8": "neither",
-		"net_null0 -c 1": "white space", "net_null0\n--no-huge": "white space", strings.Repeat("net_", 20) + "null0": "63 bytes",
+		"net_null0 -c 1": "white space", "net_null0,bind=vfio-pci": "no PCI device", "3b:00.0,bind=": "lacks the driver", "net_null0\n--no-huge": "white space", strings.Repeat("net_", 20) + "null0": "63 bytes",
 	} {
 		if _, err := Parse(text); err == nil || !strings.Contains(err.Error(), why) {
 			t.Errorf("%q: %v", text, err)

@@ -47,7 +47,8 @@ type Device struct {
 	mtu     int
 	modes   string
 	started bool
-	closing atomic.Bool // no queue may call the shim any more
+	restore func() error // returns the device to the kernel's driver; nil: it was not taken
+	closing atomic.Bool  // no queue may call the shim any more
 
 	link      kernelLink
 	namespace *os.File // of the thread that opened it; nil where there is no /proc
@@ -73,9 +74,12 @@ func Open(cfg Config) (*Device, error) {
 	if err := d.shim.startEAL(!where.Virtual); err != nil {
 		return nil, d.environmentError(err)
 	}
+	if err := d.take(kernelSysfs{}); err != nil {
+		return nil, err
+	}
 	d.namespace, _ = os.Open("/proc/thread-self/ns/net") // nil: devices are closed in the namespace of the process
 	if err := d.probe(cfg.port); err != nil {
-		return nil, errors.Join(err, d.closeFiles())
+		return nil, errors.Join(err, d.closeFiles(), d.handBack())
 	}
 	if err := d.open(&cfg); err != nil {
 		return nil, errors.Join(err, d.Close())
@@ -229,7 +233,17 @@ func (d *Device) stop() error {
 	} else {
 		err = nil
 	}
-	return errors.Join(err, d.closeFiles())
+	return errors.Join(err, d.closeFiles(), d.handBack())
+}
+
+// handBack returns the device to the kernel's driver that it was taken from, once.
+func (d *Device) handBack() error {
+	if d.restore == nil {
+		return nil
+	}
+	restore := d.restore
+	d.restore = nil
+	return restore()
 }
 
 func (d *Device) closeFiles() error {
@@ -237,7 +251,9 @@ func (d *Device) closeFiles() error {
 	if d.namespace == nil {
 		return nil
 	}
-	return d.namespace.Close()
+	f := d.namespace
+	d.namespace = nil
+	return f.Close()
 }
 
 // inNamespace runs f in the network namespace in which the device was opened: drivers look for their interface by its
