@@ -310,6 +310,115 @@ func hugePages() bool {
 	return !strings.Contains(string(b), "HugePages_Free:        0")
 }
 
+// openXDP opens DPDK's AF_XDP driver on the interface mr0 of a namespace.
+func openXDP(t *testing.T, prefix string) (*testnet.Namespace, *ring.Arena, []*ring.Pool, *dpdk.Device) {
+	t.Helper()
+	n := testnet.For(t, prefix)
+	here, there := n.Namespace("here"), n.Namespace("there")
+	if err := errors.Join(n.Link(here, "mr0", there, "eth0"), here.Up("mr0"), there.Up("eth0")); err != nil {
+		t.Fatal(err)
+	}
+	arena, pools := memory(t, 1, 8192, 4096)
+	var d *dpdk.Device
+	err := here.Do(func() (err error) {
+		d, err = dpdk.Open(dpdk.Config{Name: "net_af_xdp0,iface=mr0", Pools: pools})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return here, arena, pools, d
+}
+
+// TestPacketsThatAreNotTakenAreUnchanged fills the transmit ring of a device that sends nothing. Its packets begin where their
+// mbufs must lie, so the shim moves them, and those that the device does not take back again.
+func TestPacketsThatAreNotTakenAreUnchanged(t *testing.T) {
+	need(t)
+	here, arena, pools, d := openXDP(t, "mr-dpdk-full")
+	q := d.Queues[0]
+	if _, err := q.Rx(0, packet.NewBatch(arena.View(), 1)); err != nil { // it looks at the link, and again when time has passed
+		t.Fatal(err)
+	}
+	if _, err := here.Run("ip", "link", "set", "mr0", "down"); err != nil {
+		t.Fatal(err)
+	}
+	for sent := 0; ; {
+		b := packet.NewBatch(arena.View(), 48)
+		for range 48 {
+			off, _ := pools[0].Get()
+			desc := packet.Desc{Off: off, Len: 300}
+			for i := range arena.Bytes(&desc) {
+				arena.Bytes(&desc)[i] = byte(i) ^ byte(off>>12)
+			}
+			b.Append(desc)
+		}
+		n, err := q.Tx(0, b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sent += n
+		if n == 48 && sent < 5000 {
+			continue
+		}
+		if n == 48 {
+			t.Fatalf("%d packets are taken, and nothing is sent", sent)
+		}
+		b.Consume(n)
+		for i := range b.D {
+			for j, c := range b.Bytes(i) {
+				if want := byte(j) ^ byte(b.D[i].Off>>12); c != want {
+					t.Fatalf("packet %d behind %d has %#x at %d, and had %#x", i, sent, c, j, want)
+				}
+			}
+		}
+		pools[0].PutBatch(b)
+		return
+	}
+}
+
+// TestIdleQueueReclaims sends a burst and then only polls: the frames that the device has sent return.
+func TestIdleQueueReclaims(t *testing.T) {
+	need(t)
+	_, arena, pools, d := openXDP(t, "mr-dpdk-idle")
+	q, in := d.Queues[0], packet.NewBatch(arena.View(), 32)
+	owned := func() (n int) {
+		q.Holds(func(uint32) { n++ })
+		return n
+	}
+	idle := owned()
+	for round := range 20 {
+		out := packet.NewBatch(arena.View(), 64)
+		for range 64 {
+			off, _ := pools[0].Get()
+			out.Append(packet.Desc{Off: off, Len: 60})
+		}
+		for left := 1000; out.Len() > 0 && left > 0; left-- {
+			sent, err := q.Tx(0, out)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out.Consume(sent)
+		}
+		if out.Len() > 0 {
+			t.Fatalf("%d packets are not taken", out.Len())
+		}
+		for end := time.Now().Add(10 * time.Second); owned() > idle; time.Sleep(time.Millisecond) {
+			if _, err := q.Rx(0, in); err != nil {
+				t.Fatal(err)
+			}
+			pools[0].PutBatch(in)
+			if time.Now().After(end) {
+				t.Fatalf("round %d: the queue has %d frames, %d when it was idle", round, owned(), idle)
+			}
+		}
+	}
+}
+
 // TestTwoProgramsOnADevice opens an interface that dpdk-testpmd has by the same driver.
 func TestTwoProgramsOnADevice(t *testing.T) {
 	need(t)
