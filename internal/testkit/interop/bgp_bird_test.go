@@ -17,7 +17,7 @@ type bird struct{ socket string }
 
 func startBird(t testing.TB, ns *testnet.Namespace, config string) *bird {
 	t.Helper()
-	testnet.Program(t, "bird", "birdc")
+	needRouter(t, "bird")
 	dir := shortDir(t)
 	file, b := filepath.Join(dir, "bird.conf"), &bird{filepath.Join(dir, "ctl")}
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {

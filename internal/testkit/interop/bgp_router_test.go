@@ -26,9 +26,7 @@ const frrPrograms = "/usr/lib/frr/"
 // startFRR starts FRRouting with a configuration of bgpd.
 func startFRR(t testing.TB, ns *testnet.Namespace, config string) *frr {
 	t.Helper()
-	if _, err := os.Stat(frrPrograms + "bgpd"); err != nil {
-		t.Skip("frr is not installed: make interop-bgp installs it")
-	}
+	needRouter(t, frrPrograms+"bgpd")
 	r := &frr{t: t, ns: ns, dir: shortDir(t)}
 	file := filepath.Join(r.dir, "frr.conf")
 	if err := os.WriteFile(file, []byte(config), 0o644); err != nil {
@@ -74,6 +72,14 @@ func shortDir(t testing.TB) string {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	return dir
+}
+
+// needRouter skips a test whose router is not installed.
+func needRouter(t testing.TB, program string) {
+	t.Helper()
+	if _, err := exec.LookPath(program); err != nil {
+		t.Skipf("%s is not installed: make interop-bgp installs it", program)
+	}
 }
 
 // startProgram starts a program in a namespace, which ends with the test.

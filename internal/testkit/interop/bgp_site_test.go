@@ -60,6 +60,11 @@ func buildMillrace(t testing.TB, dir string) string {
 
 func newECMPSite(t testing.TB, prefix, router string) *ecmpSite {
 	t.Helper()
+	if router != "" {
+		needRouter(t, frrPrograms+"bgpd")
+	} else {
+		needRouter(t, "bird")
+	}
 	n := testnet.For(t, prefix)
 	dir := shortDir(t)
 	s := &ecmpSite{t: t, program: buildMillrace(t, dir), dir: dir, client: n.Namespace("client"), backend: n.Namespace("backend")}
