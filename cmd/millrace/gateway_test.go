@@ -288,6 +288,9 @@ func controls(t *testing.T, socket, file string, served func()) {
 	expect(exitUsage, `"x" is one argument too many`, "stop", "x")
 
 	expect(exitOK, "announced", "announce")
+	expect(exitFailure, "the gateway has no role", "role")
+	expect(exitFailure, "this gateway has no role", "role", "standby")
+	expect(exitUsage, `"x" is no role`, "role", "x")
 	expect(exitOK, `{"schema":1,"added":0,"removed":0,"changed":0,"changes":[],"more_changes":0}`+"\n", "reload", "--json")
 	good, err := os.ReadFile(file)
 	if err != nil {

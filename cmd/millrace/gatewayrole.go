@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -24,6 +25,20 @@ with preempt, until "active", a restart, or the end of the other gateway.
 
 --json prints one object: schema and the role of gateway status.`
 
+// roleWords are the states that an operator can order.
+var roleWords = []string{role.Active.String(), role.Standby.String()}
+
+// aRole takes one of roleWords, or none.
+func aRole(_ *cobra.Command, args []string) error {
+	switch {
+	case len(args) > 1:
+		return usage("%q is one argument too many", args[1])
+	case len(args) == 1 && !slices.Contains(roleWords, args[0]):
+		return usage("%q is no role: say active or standby", args[0])
+	}
+	return nil
+}
+
 func newGatewayRole(c *console) *cobra.Command {
 	return newControl(c, &cobra.Command{
 		Use:   "role [active|standby]",
@@ -31,8 +46,8 @@ func newGatewayRole(c *console) *cobra.Command {
 		Long:  roleLong,
 		Example: `  millrace gateway role
   millrace gateway role standby && systemctl restart millrace-gateway`,
-		Args:      cobra.MatchAll(cobra.MaximumNArgs(1), cobra.OnlyValidArgs),
-		ValidArgs: []string{role.Active.String(), role.Standby.String()},
+		Args:      aRole,
+		ValidArgs: roleWords,
 	}, func(ctx context.Context, g *admin.Client, f *control, args []string) error {
 		st, err := orderRole(ctx, g, args)
 		if err != nil {

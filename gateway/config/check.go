@@ -80,6 +80,7 @@ func (d *checker) check(c *Config) {
 	d.checkCaches(c)
 	d.checkPools(c)
 	bgpChecker{d}.check(c)
+	roleChecker{d}.check(c)
 	names, ranges := map[string]int{}, map[frontAddr]bool{}
 	for i := range c.Services {
 		s, at := &c.Services[i], &d.places.services[i]

@@ -69,3 +69,33 @@ func (r *Role) sameTransport(o *Role) bool {
 	}
 	return r.Lease == o.Lease && slices.Equal(r.Paths, o.Paths)
 }
+
+// roleChecker reports addresses that a role would not move.
+type roleChecker struct{ *checker }
+
+// check reports service and SNAT addresses that a host at the devices has as well (`stack: devices`): it answers for them, whoever
+// is active.
+func (d roleChecker) check(c *Config) {
+	if c.Sync == nil || c.Sync.Role == nil {
+		return
+	}
+	hosts := map[netip.Addr]bool{}
+	for i := range c.Devices {
+		for _, p := range c.Devices[i].Addresses {
+			hosts[p.Addr()] = true
+		}
+	}
+	refuse := func(a netip.Addr, n *yaml.Node) {
+		if hosts[a] {
+			d.Fail(n, "give the devices of both gateways other addresses", "%v is an address of a device, whose host answers for it also where sync.role has the other gateway answer", a)
+		}
+	}
+	for i := range c.Services {
+		for k, ap := range c.Services[i].Addresses {
+			refuse(ap.Addr(), d.places.services[i].addresses[k])
+		}
+	}
+	for _, p := range d.places.snat {
+		refuse(p.value, p.node)
+	}
+}

@@ -1,0 +1,83 @@
+package config
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+const withRole = `
+devices: [{name: gw0}]
+snat: [198.18.2.1]
+sync: {listen: "198.18.9.1:3780", peer: "198.18.9.2:3780", index: 0, key: "` + "0707070707070707070707070707070707070707070707070707070707070707" + `", role: %s}
+services:
+  - {name: web, address: 198.18.1.1:80, backends: [{address: 198.18.2.11:80}]}
+`
+
+func TestTheRole(t *testing.T) {
+	for role, want := range map[string]string{
+		"{}": "",
+		"{priority: 254, lease: 200ms, preempt: true, preempt_delay: 0s}": "",
+		`{paths: [{listen: "198.18.2.3:1", peer: "198.18.2.4:1"}]}`:       "",
+		"{priority: 0}":          "priority",
+		"{priority: 255}":        "priority",
+		"{lease: 199ms}":         "lease",
+		"{lease: 61s}":           "lease",
+		"{preempt_delay: 9s}":    "it is for `preempt: true`",
+		"{paths: []}":            "paths",
+		"{paths: [{listen: a}]}": "listen",
+		`{paths: [{listen: "198.18.2.3:1", peer: "198.18.2.3:1"}]}`:    "the path leads from",
+		`{paths: [{listen: "198.18.2.3:1", peer: "[2001:db8::1]:1"}]}`: "both of one family",
+	} {
+		c, err := Parse("f", []byte(strings.Replace(withRole, "%s", role, 1)))
+		switch {
+		case want == "" && err != nil:
+			t.Errorf("%s: %v", role, err)
+		case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
+			t.Errorf("%s: %v, want %q", role, err, want)
+		case role == "{}" && (c.Sync.Role.Lease != time.Second || c.Sync.Role.Priority != 100 || c.Sync.Role.Preempt):
+			t.Errorf("defaults: %+v", c.Sync.Role)
+		}
+	}
+}
+
+// Priority and preemption change by a reload, the messages by a restart.
+func TestWhatOfTheRoleNeedsARestart(t *testing.T) {
+	parse := func(role string) *Config {
+		t.Helper()
+		c, err := Parse("f", []byte(strings.Replace(withRole, "%s", role, 1)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	before, none := parse("{}"), parse("{}")
+	none.Sync.Role = nil
+	for role, want := range map[string]string{
+		"{priority: 7, preempt: true, preempt_delay: 3s}": "",
+		"{lease: 2s}": "sync",
+		`{paths: [{listen: "198.18.2.3:1", peer: "198.18.2.4:1"}]}`: "sync",
+	} {
+		if got := NeedsRestart(before, parse(role)); got != want {
+			t.Errorf("%s: %q, want %q", role, got, want)
+		}
+	}
+	if NeedsRestart(before, none) != "sync" || NeedsRestart(none, before) != "sync" {
+		t.Error("a role comes or goes without a restart")
+	}
+}
+
+// With `stack: devices` a host answers for the addresses of devices, whoever is active.
+func TestARoleBesideAHostWithItsAddresses(t *testing.T) {
+	text := strings.Replace(withRole, "devices: [{name: gw0}]", `stack: devices
+devices: [{name: gw0, addresses: [198.18.1.1/24]}]
+listeners: [{name: l, address: 198.18.1.1:8080, protocol: HTTP}]
+routes: [{name: r, rules: [{backend_refs: [{name: p}]}]}]
+pools: [{name: p, backends: [{address: 198.18.1.9:80}]}]`, 1)
+	if _, err := Parse("f", []byte(strings.Replace(text, "%s", "{}", 1))); err == nil || !strings.Contains(err.Error(), "198.18.1.1 is an address of a device") {
+		t.Errorf("%v", err)
+	}
+	if _, err := Parse("f", []byte(strings.Replace(strings.Replace(text, ", role: %s", "", 1), "%s", "", 1))); err != nil {
+		t.Errorf("without a role: %v", err)
+	}
+}
