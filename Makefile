@@ -13,7 +13,7 @@ LDFLAGS  := -s -w -X main.version=$(VERSION)
 BUILD_PACKAGES := ca-certificates git
 RUN_PACKAGES   := curl iproute2
 TEST_PACKAGES  := iperf3 clang-19 llvm-19 libbpf-dev gcc libc6-dev ethtool tcpdump tshark libcap2-bin busybox-static man-db iputils-ping netcat-openbsd traceroute nodejs node-ws nftables openssl gnutls-bin libnss3-tools haproxy nginx-light libnginx-mod-stream bpftool xdp-tools systemd
-BENCH_PACKAGES := nginx-light libnginx-mod-stream dpdk-dev libdpdk-dev libhyperscan-dev libipsec-mb-dev libpcap-dev pkg-config
+BENCH_PACKAGES := keepalived nginx-light libnginx-mod-stream dpdk-dev libdpdk-dev libhyperscan-dev libipsec-mb-dev libpcap-dev pkg-config
 
 SUITE    ?= packet-io
 KEEP     ?=

@@ -1,6 +1,9 @@
 package config
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -79,5 +82,21 @@ pools: [{name: p, backends: [{address: 198.18.1.9:80}]}]`, 1)
 	}
 	if _, err := Parse("f", []byte(strings.Replace(strings.Replace(text, ", role: %s", "", 1), "%s", "", 1))); err != nil {
 		t.Errorf("without a role: %v", err)
+	}
+}
+
+func TestTheExampleOfTwoGateways(t *testing.T) {
+	text, err := os.ReadFile("../../examples/two-gateways.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "gw.yaml")
+	key := filepath.Join(filepath.Dir(file), "sync.key")
+	if err := errors.Join(os.WriteFile(file, text, 0o600), os.WriteFile(key, []byte(strings.Repeat("07", 32)), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	c, err := Load(file)
+	if err != nil || c.Sync == nil || c.Sync.Role == nil || len(c.Sync.Role.Paths) != 1 {
+		t.Errorf("%v, %+v", err, c)
 	}
 }

@@ -388,3 +388,53 @@ func TestEqualGateways(t *testing.T) {
 		w.fail("%v", s)
 	}
 }
+
+// An active gateway answers for three quarters of a lease after a message, and the standby waits for a whole one after it has
+// heard that: their clocks may run a fifth apart.
+func TestTheFenceEndsBeforeTheLease(t *testing.T) {
+	w := settled(t)
+	m := w.gates[0].m
+	if d := m.AnswersUntil().Sub(m.sent); d != 3*lease/4 {
+		t.Errorf("it answers for %v", d)
+	}
+	heard := w.gates[1].m.peer.Heard
+	w.kill(0)
+	w.wire = nil
+	w.until(1, Active, 3*lease)
+	if d := w.local(1).Sub(heard); d < lease {
+		t.Errorf("the standby waits for %v", d)
+	}
+}
+
+// A refusal that is older than a message of the peer says nothing.
+func TestALateRefusal(t *testing.T) {
+	w := settled(t)
+	m := w.gates[1].m
+	for m.peer.Heard <= m.sent {
+		w.step()
+	}
+	m.Refused(w.local(1))
+	w.gates[1].polls = true
+	w.run(lease)
+	if m.state != Standby || m.changes != 1 {
+		w.fail("%v after %d changes", m.state, m.changes)
+	}
+}
+
+// A peer that is heard has to know that this gateway is about to be active.
+func TestThePeerHasToKnow(t *testing.T) {
+	w := newWorld(t, 1)
+	w.start(0, 1)
+	for w.gates[0].m.state != Probing {
+		w.step()
+	}
+	w.cut[1], w.wire = true, nil
+	w.run(lease / 2)
+	if s := w.gates[0].m.state; s != Probing {
+		w.fail("gateway 0 is %v", s)
+	}
+	w.cut[1] = false
+	w.until(0, Active, lease)
+	w.run(lease)
+	w.want(Active, Standby)
+}
