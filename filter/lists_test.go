@@ -84,6 +84,13 @@ func TestMistakesInListsAreShownAtTheirPlace(t *testing.T) {
 		{patterns, `"abc" name x`, "f:1:12: a name stands in double quotes"},
 		{patterns, `"abc" nocase nocase`, `f:1:14: "nocase" `},
 		{patterns, `"abc" name "x" frobnicate`, `f:1:16: "frobnicate" is one word too many`},
+		{patterns, ` /abc`, "f:1:2: the expression has no end"},
+		{patterns, `/abc/z`, `f:1:1: option "z" of the expression is not known`},
+		{patterns, `/a(b/`, "f:1:1: regular expression: "},
+		{patterns, `/(a)\1/`, "f:1:1: the expression has no automaton"},
+		{patterns, "# c\n" + `/a.{20}b/s`, "f:2:1: the automaton of the expression is too large"},
+		{patterns, `/a/ name x`, "a name stands in double quotes"},
+		{patterns, `/a/i nocase`, `"nocase" is one word too many`},
 		{routes, "198.18.0.0/15", `f:1:14: behind the prefix stands via, not ""`},
 		{routes, "198.18.0.1/15 via 1", "f:1:1: 198.18.0.1/15 has bits beyond its length; 198.18.0.0/15 is meant"},
 		{routes, "198.18.0/15 via 1", `f:1:1: "198.18.0/15" is not a prefix`},
@@ -126,7 +133,7 @@ func TestListsHaveBounds(t *testing.T) {
 
 // FuzzParsePatterns looks for panics, for literals that cannot be, and for lines that do not read back.
 func FuzzParsePatterns(f *testing.F) {
-	for _, s := range []string{`"GET /" nocase name "x" # c`, `"|90 90 90|" "a\"\\\|b"`, `"ab`, "\"abc\"\n\"def\"", `"abc|`, `"a#b" # "`} {
+	for _, s := range []string{`"GET /" nocase name "x" # c`, `"|90 90 90|" "a\"\\\|b"`, `"ab`, "\"abc\"\n\"def\"", `"abc|`, `"a#b" # "`, `/a#b\/c/i name "x" # c`, "/^a$/m\n\"abc\""} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

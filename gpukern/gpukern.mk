@@ -2,7 +2,7 @@
 
 MUST_GPU ?=
 
-.PHONY: kernels ptxas nvdisasm sass gpu-test gpu-bench gpu-sanitize
+.PHONY: kernels ptxas nvdisasm sass gpu-test gpu-bench gpu-sanitize cavp
 
 gpu-test: ## the tests of the kernels and engines on the GPU; without one it says what is missing, and fails with MUST_GPU=1
 	@out=$$(MILLRACE_MUST_GPU=$(MUST_GPU) $(GO) test -count=1 -v -run '^TestGPUIsWhatTheKernelsNeed$$' ./gpukern/cuda 2>&1) || { echo "$$out"; exit 1; }; \
@@ -19,9 +19,15 @@ gpu-bench: build ## measure the batch engine (suite kern) and inspection in the 
 	$(GO) -C bench run . -suite inspection-gateway $(BENCHFLAGS)
 	MILLRACE_MUST_GPU=1 $(GO) test -run '^$$' -bench . ./gpukern/cuda/pubkey ./gpukern/cuda/symmetric
 
+# Parts of NIST's vectors are in internal/testkit/cavp/testdata. The files as NIST published them (csrc.nist.gov, Cryptographic
+# Algorithm Validation Program), without their folders, are 12 MB and not in the repository.
+cavp: ## all vectors of NIST's files in the folder MILLRACE_CAVP, on every form of the CPU and on a GPU where there is one
+	@[ -n "$(MILLRACE_CAVP)" ] || { echo "MILLRACE_CAVP names no folder with NIST's files: $$(ls internal/testkit/cavp/testdata | tr '\n' ' ')"; exit 1; }
+	MILLRACE_CAVP=$(abspath $(MILLRACE_CAVP)) $(GO) test -count=1 -run CAVP ./gpukern/...
+
 # The sanitizer reads what each kernel touches: the tests that run on the GPU but for those that run for long, and the one that
 # has the driver refuse a module. Its library enters a program by the start of the C library, so that the C compiler links these.
-SANITIZED := HeaderPassIs|Search|EngineFinds|EngineKeeps|Bulk|Resident
+SANITIZED := HeaderPassIs|Search|EngineFinds|EngineKeeps|Bulk|Resident|Expressions(Along|In)
 SANITIZED_PUBKEY := NoSecretStays/gpu
 SANITIZED_SYMMETRIC := (EveryLength|Place|Resident|Forged|Standard|Stays|Forgotten)/.*gpu
 sanitize = $(GO) test -c -ldflags=-linkmode=external -o $(BIN)/sanitized.test ./$(1) && (cd $(1) && for tool in $(3); do \

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace/millrace/filter"
+	"github.com/millrace/millrace/gpukern/expression"
 	"github.com/millrace/millrace/internal/app/replay"
 	"github.com/millrace/millrace/pmd/pcap"
 )
@@ -66,11 +67,15 @@ taken. --lenient, --vars, --set and --classification are as for filter check.
 Rates count in the time of the capture. What rules redirect goes to --to as all that
 passes does. --capture stores the packets whose rule says capture.
 
---patterns reads literals to search for in payloads, one rule per line, also
-across the packets of a flow; at most 16 matches per packet are reported:
+--patterns reads literals and regular expressions to search for in payloads, one rule per
+line, also across the packets of a flow; at most 16 matches of literals per packet are
+reported, and each expression once in either direction of a flow:
 
   "TEXT" ["TEXT"]... [nocase] [name "NAME"]    # comment
   TEXT  3 to 64 bytes; |0d 0a| are hexadecimal, \" \\ \| the characters themselves
+  /EXPRESSION/[FLAGS] [name "NAME"]
+  EXPRESSION  Perl's, on bytes, without back-references, looking around and atomic groups;
+              FLAGS are i, m, s and x. A GPU pays for hundreds (docs/gpu.md)
 
 --routes reads routes, PREFIX via NUMBER, one per line, and counts packets by the
 number of the longest prefix that contains their destination.
@@ -137,6 +142,8 @@ is 1. It is 1 as well where the device of --to refused packets. Ctrl-C stops and
                  applications (list: protocol, flows, packets, bytes); with inspection
                  rules that found something in a flow, alerts (as hits, of 16 rules at
                  most), more_alerts (of other rules), anomalies
+  expressions    with expressions: expressions, automata, bytes, streams (directions of flows),
+                 not_followed, seconds (of the search)
   inspected      with inspection rules: rules, packets, alerts, anomalies, no_flow
                  (alerts of no flow, where flows are listed), hits (list: gid, sid, rev,
                  msg, class, priority, action, alerts)
@@ -321,6 +328,7 @@ func runReplay(ctx context.Context, c *console, f *replayFlags, files []string) 
 	}
 	defer closing(c, engines)
 	cfg.Engine = engines.Open
+	cfg.Expressions = func(set *expression.Set) (replay.ExpressionSearch, error) { return engines.OpenExpressions(set) }
 	var kept *linkFilters
 	if f.filter != "" {
 		if kept, err = newLinkFilters(f.filter, exprFlags{}); err != nil {

@@ -97,6 +97,10 @@ func showReplay(c *console, r *replay.Report) {
 	for _, h := range r.Patterns {
 		c.line(fmt.Sprintf("pattern %d", h.Line), "%s matches in %s packets: %s", group(h.Matches), group(h.Packets), h.Text)
 	}
+	if x := r.Expressions; x != nil {
+		c.line("expressions", "%s in %s, over %s bytes of %s: %s", count(x.Expressions, "expression", "expressions"), count(x.Automata, "automaton", "automata"),
+			group(x.Bytes), count(x.Streams, "stream", "streams"), metric(8*float64(x.Bytes)/max(x.Seconds, 1e-9), "bit/s"))
+	}
 	showInspected(c, r.Inspected)
 	if r.MoreMatches > 0 {
 		c.line("more", "%s packets have more matches than the limit of one packet", group(r.MoreMatches))

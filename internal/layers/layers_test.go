@@ -58,18 +58,19 @@ gpukern/x25519    : gpukern/montgomery
 gpukern/aead      : packet
 gpukern/digest    :
 gpukern/literal   : gpukern/image
+gpukern/expression: gpukern/image
 gpukern           : packet wire gpukern/acl gpukern/flow gpukern/image gpukern/literal gpukern/lpm gpukern/tuple
 gpukern/cuda/ptx  :
 gpukern/cuda/pubkey/ptx:
 gpukern/cuda/symmetric/ptx:
 gpukern/cuda/loader: gpukern/cuda/dl gpukern/cuda/ptx gpukern/cuda/pubkey/ptx gpukern/cuda/symmetric/ptx
-gpukern/cuda      : packet gpukern gpukern/cuda/dl gpukern/flow gpukern/image gpukern/literal
+gpukern/cuda      : packet gpukern gpukern/cuda/dl gpukern/expression gpukern/flow gpukern/image gpukern/literal
 gpukern/cuda/pubkey : gpukern/cuda gpukern/cuda/dl gpukern/sign gpukern/x25519
 gpukern/cuda/symmetric : gpukern/cuda gpukern/cuda/dl gpukern/aead gpukern/digest
-gpukern/choose    : packet wire ring gpukern gpukern/cuda
+gpukern/choose    : packet wire ring gpukern gpukern/cuda gpukern/expression
 internal/kernref  : packet wire gpukern gpukern/* internal/litref
-filter            : packet wire clock gpukern/acl gpukern/literal gpukern/lpm gpukern/tuple internal/excerpt internal/suggest
-filter/regex      :
+filter/regex      : gpukern/expression
+filter            : packet wire clock filter/regex gpukern/acl gpukern/expression gpukern/literal gpukern/lpm gpukern/tuple internal/excerpt internal/suggest
 filter/signature  : filter/regex internal/excerpt internal/suggest
 filter/ebpf       : internal/rtnl pmd/xdp
 filter/expr       : packet internal/suggest
@@ -178,6 +179,7 @@ cmd/millrace      : *
 internal/layers   :
 internal/tools    :
 internal/testkit/checkout:
+internal/testkit/cavp: internal/testkit/checkout
 internal/testkit/blockcount:
 internal/testkit/browser:
 internal/testkit/chromium: websocket

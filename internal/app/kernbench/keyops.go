@@ -17,18 +17,23 @@ import (
 	"slices"
 
 	"github.com/millrace/millrace/gpukern/cuda/pubkey"
+	"github.com/millrace/millrace/gpukern/cuda/symmetric"
 	"github.com/millrace/millrace/gpukern/sign"
 	"github.com/millrace/millrace/gpukern/x25519"
 )
 
-// KeyOp is a public-key operation.
+// KeyOp is a public-key operation, or one with symmetric keys.
 type KeyOp struct {
 	Name  string
 	Title string // for people
 
-	round int // operations of a call that fills the GPU
-	open  func(e *pubkey.Engine, n int) (*keyLoad, error)
+	round int                                                // operations of a call that fills the GPU
+	open  func(e *pubkey.Engine, n int) (*keyLoad, error)    // of a public-key operation
+	text  func(e *symmetric.Engine, n int) (*keyLoad, error) // of a symmetric one
 }
+
+// TextOps returns all operations with symmetric keys, in the order of the table.
+func TextOps() []KeyOp { return slices.Clone(textCatalogue) }
 
 var keyCatalogue = []KeyOp{
 	{Name: "x25519", Title: "key exchanges, RFC 7748", round: 1 << 19, open: openX25519},

@@ -11,9 +11,10 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/gpukern/cuda/pubkey"
+	"github.com/millrace/millrace/gpukern/cuda/symmetric"
 )
 
-// KeyRow is a public-key operation.
+// KeyRow is a public-key operation, or one with symmetric keys.
 type KeyRow struct {
 	Op      string      `json:"op"`
 	Error   string      `json:"error,omitempty"`
@@ -85,7 +86,7 @@ func (r *KeyRow) allCores() string {
 // keyCalls are the operations of calls that are timed.
 var keyCalls = []int{1, 16, 64, 256, 1024, 4096, 16384}
 
-// keys measures the public-key operations. They share the GPU with nothing else, as the paths of packets are closed by then.
+// keys measures the operations with keys. They share the GPU with nothing else, as the paths of packets are closed by then.
 func (b *bench) keys(ctx context.Context, ops []KeyOp) (err error) {
 	if len(ops) == 0 || ctx.Err() != nil {
 		return nil
@@ -102,11 +103,16 @@ func (b *bench) keys(ctx context.Context, ops []KeyOp) (err error) {
 		return fmt.Errorf("public keys: %w", err)
 	}
 	defer func() { err = errors.Join(err, engine.Close()) }()
+	ciphers, err := symmetric.New(symmetric.Config{Device: cfg.Device, Least: 1})
+	if err != nil {
+		return fmt.Errorf("symmetric keys: %w", err)
+	}
+	defer func() { err = errors.Join(err, ciphers.Close()) }()
 	for i := range ops {
 		if ctx.Err() != nil {
 			break
 		}
-		b.rep.Keys = append(b.rep.Keys, b.keyRow(ctx, engine, &ops[i]))
+		b.rep.Keys = append(b.rep.Keys, b.keyRow(ctx, keyEngines{engine, ciphers}, &ops[i]))
 	}
 	return nil
 }
@@ -119,14 +125,34 @@ func (b *bench) keyPaths() []string {
 	return []string{PathOne, PathAll, PathHost}
 }
 
+// keyEngines are the engines of operations with keys.
+type keyEngines struct {
+	public    *pubkey.Engine
+	symmetric *symmetric.Engine
+}
+
+// open makes a load of n operations.
+func (e keyEngines) open(o *KeyOp, n int) (*keyLoad, error) {
+	if o.text != nil {
+		return o.text(e.symmetric, n)
+	}
+	return o.open(e.public, n)
+}
+
+// onCPU returns how many operations the engines have done on the CPU, the results that the device lacked, and why it was lost.
+func (e keyEngines) onCPU() (done, faults uint64, lost error) {
+	p, s := e.public.Stats(), e.symmetric.Stats()
+	return p.CPU + s.CPU, p.Faults + s.Faults, errors.Join(e.public.Lost(), e.symmetric.Lost())
+}
+
 // keyRow measures all paths of an operation.
-func (b *bench) keyRow(ctx context.Context, engine *pubkey.Engine, o *KeyOp) (row KeyRow) {
+func (b *bench) keyRow(ctx context.Context, engines keyEngines, o *KeyOp) (row KeyRow) {
 	row = KeyRow{Op: o.Name, Figures: []KeyFigure{}, Calls: []KeyCall{}}
 	if b.cfg.Progress != nil {
 		b.cfg.Progress(b.at, b.of, o.Name+": inputs")
 	}
-	before := engine.Stats()
-	l, err := o.open(engine, b.keyRound(o))
+	before, _, _ := engines.onCPU()
+	l, err := engines.open(o, b.keyRound(o))
 	if err != nil {
 		row.Error = err.Error()
 		b.at += len(b.keyPaths())
@@ -149,8 +175,8 @@ func (b *bench) keyRow(ctx context.Context, engine *pubkey.Engine, o *KeyOp) (ro
 			row.Calls = append(row.Calls, keyCall(l, k, b.cfg.Time))
 		}
 	}
-	if s := engine.Stats(); s.CPU != before.CPU || s.Faults > 0 {
-		row.Error = fmt.Sprintf("the CPU did %d operations of the GPU, %d faults: %v", s.CPU-before.CPU, s.Faults, engine.Lost())
+	if done, faults, lost := engines.onCPU(); done != before || faults > 0 {
+		row.Error = fmt.Sprintf("the CPU did %d operations of the GPU, %d faults: %v", done-before, faults, lost)
 	}
 	row.breakEven()
 	return row

@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/gpukern/cuda"
+	"github.com/millrace/millrace/gpukern/cuda/symmetric"
 	"github.com/millrace/millrace/internal/testkit/hostkern"
 )
 
@@ -167,5 +168,61 @@ func TestThePageOnGPUsIsGenerated(t *testing.T) {
 	}
 	if string(page) != want {
 		t.Error("docs/gpu.md does not show the stored figures: MILLRACE_UPDATE=1 go -C internal/app/kernbench test -run TestThePageOnGPUsIsGenerated")
+	}
+}
+
+// TestSymmetricKeysAreMeasuredAndVerified runs the kernels of ciphers and hashes on the CPU.
+func TestSymmetricKeysAreMeasuredAndVerified(t *testing.T) {
+	drv := hostkern.OpenDriver(t)
+	calls := keyCalls
+	keyCalls = []int{1, 64}
+	defer func() { keyCalls = calls }()
+	rep, err := Run(t.Context(), Config{
+		Ops: []string{TextGroup}, Packets: 32, Time: time.Microsecond, Engine: "cuda", Cores: 2,
+		Device: cuda.Options{Library: drv.Path, Management: drv.Path, Patience: time.Minute},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range rep.Failed() {
+		t.Error(s)
+	}
+	if len(rep.Keys) != len(TextOps()) || len(rep.Rows) != 0 {
+		t.Fatalf("%d operations with symmetric keys, %d of packets", len(rep.Keys), len(rep.Rows))
+	}
+	for _, row := range rep.Keys {
+		for _, p := range []string{PathOne, PathAll, PathHost} {
+			if f := row.Figure(p); f == nil || f.Verified != f.Operations || f.Verified < 64 || f.Runs < 3 {
+				t.Errorf("%s, %s: %+v", row.Op, p, f)
+			}
+		}
+	}
+}
+
+// TestWrongTextsAreSeen spoils what a core has sealed, summed or left out.
+func TestWrongTextsAreSeen(t *testing.T) {
+	ciphers, err := symmetric.New(symmetric.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ciphers.Close()
+	for _, o := range TextOps() {
+		l, err := o.text(ciphers, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.core(0, 64)
+		l.core(0, 64) // in the same place
+		l.core(0, 64)
+		if n := l.verify(64); n != 64 {
+			t.Errorf("%s: %d of 64 are right", o.Name, n)
+		}
+		if n := l.verify(64); n != 0 { // results are poisoned once they are compared
+			t.Errorf("%s: %d of 64 are right that nothing made", o.Name, n)
+		}
+		l.core(0, 32)
+		if n := l.verify(64); n != 32 {
+			t.Errorf("%s: %d of 64 are right, of which 32 were made", o.Name, n)
+		}
 	}
 }

@@ -88,17 +88,20 @@ func named(name, word string) bool {
 	return word == name || strings.HasPrefix(name, word+"-")
 }
 
-// KeyGroup is the word for all public-key operations.
-const KeyGroup = "keys"
+// KeyGroup is the word for all public-key operations, TextGroup that for all with symmetric keys.
+const (
+	KeyGroup  = "keys"
+	TextGroup = "symmetric"
+)
 
 // chooseOps returns the operations that words name, all of them where there are no words.
 func chooseOps(words []string) (ops []Op, keys []KeyOp, err error) {
 	if len(words) == 0 {
-		return Ops(), KeyOps(), nil
+		return Ops(), append(KeyOps(), textCatalogue...), nil
 	}
 	all := Operations()
 	for _, w := range words {
-		if w != KeyGroup && !slices.ContainsFunc(all, func(name string) bool { return named(name, w) }) {
+		if w != KeyGroup && w != TextGroup && !slices.ContainsFunc(all, func(name string) bool { return named(name, w) }) {
 			return nil, nil, fmt.Errorf("no operation %q; there are: %s", w, strings.Join(all, " "))
 		}
 	}
@@ -112,16 +115,24 @@ func chooseOps(words []string) (ops []Op, keys []KeyOp, err error) {
 			keys = append(keys, o)
 		}
 	}
+	for _, o := range textCatalogue {
+		if slices.ContainsFunc(words, func(w string) bool { return w == TextGroup || named(o.Name, w) }) {
+			keys = append(keys, o)
+		}
+	}
 	return ops, keys, nil
 }
 
-// Operations returns the names of all operations, those of public keys last.
+// Operations returns the names of all operations, those of public and of symmetric keys last.
 func Operations() (all []string) {
 	for i := range catalogue {
 		all = append(all, catalogue[i].Name)
 	}
 	for i := range keyCatalogue {
 		all = append(all, keyCatalogue[i].Name)
+	}
+	for i := range textCatalogue {
+		all = append(all, textCatalogue[i].Name)
 	}
 	return all
 }

@@ -29,7 +29,7 @@ func (r *Report) WritePage(w io.Writer) {
 	fmt.Fprintln(w)
 	t.head("operation", "one core", "all cores", "GPU", "GPU/one", "GPU/all", "a call of 64, ms", "from, one core", "from, all cores", "GPU, uJ each")
 	for i := range r.Keys {
-		if row := &r.Keys[i]; row.Error == "" {
+		if row := &r.Keys[i]; row.Error == "" && slices.ContainsFunc(keyCatalogue, func(o KeyOp) bool { return o.Name == row.Op }) {
 			t.row(row.pageCells()...)
 		}
 	}

@@ -16,7 +16,7 @@ type Report struct {
 	Notes   []string  `json:"notes"`   // what is not as asked: no GPU, no captures
 	Rows    []Row     `json:"rows"`
 	Latency []Latency `json:"latency"`
-	Keys    []KeyRow  `json:"keys"` // public-key operations
+	Keys    []KeyRow  `json:"keys"` // operations with public and with symmetric keys
 
 	// The engine "auto" goes by such calibrations: see Calibrate. Empty without a GPU.
 	Calibrations []gpukern.CalibrationReport `json:"calibrations"`

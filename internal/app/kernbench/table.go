@@ -161,7 +161,7 @@ func (r *Report) writeLatency(w io.Writer) {
 
 // writeKeys writes a table of public-key operations.
 func (r *Report) writeKeys(w io.Writer) {
-	t := &table{head: []string{"public keys", "faster", "one core, k/s", "all cores, k/s"}}
+	t := &table{head: []string{"with keys", "faster", "one core, k/s", "all cores, k/s"}}
 	gpu := r.Machine.GPU != ""
 	if gpu {
 		t.head = append(t.head, "GPU, k/s", "GPU/one", "GPU/all", "a call of 64, ms", "GPU from, one core", "all cores")

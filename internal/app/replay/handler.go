@@ -21,6 +21,7 @@ type handler struct {
 	filter  *filter.Filter
 	flows   *flows
 	found   *matches
+	search  *expressions
 	inspect *inspector
 	save    *saver // of what passes
 	record  *saver // of what rules ask for
@@ -40,6 +41,7 @@ func (h *handler) Handle(_ clock.Time, b *packet.Batch) {
 	}
 	h.filter.Apply(b)
 	h.found.batch(b)
+	h.search.batch(b, h.found.at+1)
 	for i := 0; i < len(b.D); {
 		d, first := &b.D[i], i
 		i += max(1, packet.Chain(b.D[i:]))

@@ -13,7 +13,7 @@ import (
 // PatternMatch is a literal that was found.
 type PatternMatch struct {
 	Path   string `json:"path"`
-	Packet uint64 `json:"packet"` // of those that were replayed of the file, from 1
+	Packet uint64 `json:"packet"` // of those that were replayed of the file, from 1; 0 for an expression that ended with its stream
 	Line   int    `json:"line"`   // of the pattern; 0 says that the packet has more matches than the limit
 	Name   string `json:"name"`
 	End    uint32 `json:"end"` // offset behind the last byte, in the packet, or the piece of it where it is in several
@@ -82,6 +82,16 @@ func (f *matches) match(m packet.Match) {
 	}
 	if f.report != nil {
 		f.report(found)
+	}
+}
+
+// expression counts and reports an expression that was found in a packet of the present file, 0 for the end of its stream.
+func (f *matches) expression(rule uint32, packet uint64, end uint32) {
+	h := &f.hits[rule-1]
+	h.Matches++
+	h.Packets++
+	if f.report != nil {
+		f.report(PatternMatch{Path: f.path, Packet: packet, Line: h.Line, Name: h.Name, End: end})
 	}
 }
 

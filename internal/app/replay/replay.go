@@ -49,6 +49,9 @@ type Config struct {
 	OnMatch  func(PatternMatch) // called for every match, by the goroutine of Run; nil is not
 	Engine   OpenEngine         // nil is the CPU's
 
+	// Expressions opens the search for the expressions of Patterns; nil is the calling core's.
+	Expressions OpenExpressions
+
 	// Out is the device that packets are sent to, opened with Pool, which may not be used otherwise
 	// meanwhile. Without it packets go nowhere.
 	Out  pmd.Driver
@@ -85,7 +88,7 @@ func engineConfig(rules *filter.List, patterns *filter.Patterns, routes *filter.
 	if routes != nil {
 		c.Tables.Routes = routes.LPM()
 	}
-	if patterns != nil {
+	if patterns.Set() != nil {
 		c.Ops |= gpukern.OpLiterals
 		c.Tables.Literals = patterns.Set()
 	}
@@ -112,8 +115,12 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if cfg.Inspect != nil && cfg.Laps > 1 {
 		return nil, errors.New("replay: packets are inspected once, not in each of several laps")
 	}
-	if err := r.openSavers(); err != nil {
+	var err error
+	if r.search, err = newExpressions(&cfg, r.found.expression); err != nil {
 		return nil, err
+	}
+	if err := r.openSavers(); err != nil {
+		return nil, errors.Join(err, r.search.close())
 	}
 	r.openOut()
 	for i := range cfg.Files {
@@ -123,7 +130,9 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		r.file(ctx, i)
 	}
 	r.rep.Stopped = ctx.Err() != nil
-	err := errors.Join(r.closeOut(), r.closeEngine(), r.closeMemory(), r.closeSavers())
+	err = errors.Join(r.closeOut(), r.closeEngine(), r.closeMemory(), r.closeSavers())
+	r.rep.Expressions = r.search.finish()
+	err = errors.Join(err, r.search.close())
 	if r.bad != nil {
 		return nil, errors.Join(r.bad, err)
 	}
@@ -143,6 +152,7 @@ type runner struct {
 	flows   *flows
 	filter  *filter.Filter
 	found   *matches
+	search  *expressions // nil without expressions
 	inspect *inspector
 	engine  *timed       // nil until there is an arena
 	streams *streamState // of that engine; nil without patterns
@@ -203,7 +213,7 @@ func (r *runner) openEngine(arena *ring.Arena) error {
 // startEngine opens the engine, with flows of its own where literals are looked for.
 func (r *runner) startEngine(arena *ring.Arena) (gpukern.Engine, error) {
 	cfg := engineConfig(r.cfg.Rules, r.cfg.Patterns, r.cfg.Routes)
-	if r.cfg.Patterns == nil {
+	if r.cfg.Patterns.Set() == nil {
 		return r.cfg.Engine(cfg, arena)
 	}
 	a, err := newStreamState(&cfg)
@@ -298,8 +308,9 @@ func (r *runner) replay(ctx context.Context, i int, f *File) (err error) {
 	if err := r.openEngine(pool.Arena()); err != nil {
 		return err
 	}
+	r.search.flush()
 	r.found.begin(f.Path)
-	h := &handler{src: src, filter: r.filter, flows: r.flows, found: r.found, inspect: r.inspect, save: r.save, record: r.record, sum: newSum()}
+	h := &handler{src: src, filter: r.filter, flows: r.flows, found: r.found, search: r.search, inspect: r.inspect, save: r.save, record: r.record, sum: newSum()}
 	ports := []pmd.Driver{src}
 	if r.out != nil {
 		r.out.src, src.window = src, true

@@ -17,7 +17,7 @@ type Report struct {
 	Files        []File              `json:"files"`
 	Total        Part                `json:"total"`
 	Rules        []Hits              `json:"rules"`
-	Patterns     []Hits              `json:"patterns"`          // lines of literals; Matches is set
+	Patterns     []Hits              `json:"patterns"`          // lines of patterns; Matches is set
 	NextHops     map[string]uint64   `json:"next_hops"`         // packets by next hop, of those that have one
 	MoreMatches  uint64              `json:"more_matches"`      // packets with more matches than the limit
 	Matches      []PatternMatch      `json:"matches,omitempty"` // where they were asked for
@@ -25,6 +25,7 @@ type Report struct {
 	Saved        *Saved              `json:"saved"`             // null where packets were not written to a capture
 	Captured     *Saved              `json:"captured"`          // the same, of those that rules capture
 
+	Expressions   *Expressions   `json:"expressions,omitempty"`   // where patterns have expressions
 	Inspected     *Inspected     `json:"inspected,omitempty"`     // where there were inspection rules
 	Conversations *Conversations `json:"conversations,omitempty"` // where they were asked for
 	Stopped       bool           `json:"stopped"`                 // before the end, by a signal
