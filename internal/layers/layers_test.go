@@ -65,8 +65,9 @@ gpukern/cuda/pubkey/ptx:
 gpukern/cuda/symmetric/ptx:
 gpukern/cuda/loader: gpukern/cuda/dl gpukern/cuda/ptx gpukern/cuda/pubkey/ptx gpukern/cuda/symmetric/ptx
 gpukern/cuda      : packet gpukern gpukern/cuda/dl gpukern/expression gpukern/flow gpukern/image gpukern/literal
-gpukern/cuda/pubkey : gpukern/cuda gpukern/cuda/dl gpukern/sign gpukern/x25519
-gpukern/cuda/symmetric : gpukern/cuda gpukern/cuda/dl gpukern/aead gpukern/digest
+gpukern/cuda/offload : gpukern/cuda
+gpukern/cuda/pubkey : gpukern/cuda gpukern/cuda/dl gpukern/cuda/offload gpukern/sign gpukern/x25519
+gpukern/cuda/symmetric : gpukern/cuda gpukern/cuda/dl gpukern/cuda/offload gpukern/aead gpukern/digest
 gpukern/choose    : packet wire ring gpukern gpukern/cuda gpukern/expression
 internal/kernref  : packet wire gpukern gpukern/* internal/litref
 filter/regex      : gpukern/expression

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/gpukern/cuda"
+	"github.com/millrace/millrace/gpukern/cuda/offload"
 	"github.com/millrace/millrace/gpukern/sign"
 	"github.com/millrace/millrace/gpukern/x25519"
 )
@@ -87,7 +88,7 @@ func (w *work) rounds(b *testing.B, form string, n int, f func() time.Duration) 
 		rounds++
 	}
 	right := make([]int, n)
-	parallel(n, leastDone, func(from, to int) { right[from] = w.verify(from, to) })
+	offload.Parallel(n, leastDone, func(from, to int) { right[from] = w.verify(from, to) })
 	total := 0
 	for _, v := range right {
 		total += v
@@ -109,7 +110,7 @@ func (w *work) run(b *testing.B, bed *bed) {
 	}
 	b.Run("cpu", func(b *testing.B) {
 		n := w.n / 16
-		w.rounds(b, "cpu", n, timed(func() { parallel(n, leastDone, w.cpu) }))
+		w.rounds(b, "cpu", n, timed(func() { offload.Parallel(n, leastDone, w.cpu) }))
 	})
 }
 
@@ -123,7 +124,7 @@ func (w *work) resident(b *testing.B, bed *bed) {
 	defer f.close()
 	c := w.c()
 	f.n = n
-	parallel(n, leastCopied, func(from, to int) { c.fill(f, 0, from, to) })
+	offload.Parallel(n, leastCopied, func(from, to int) { c.fill(f, 0, from, to) })
 	for _, a := range f.in {
 		if err := f.stream.CopyIn(a.ptr, f.host, int(a.ptr-f.dev.Ptr), a.size*n); err != nil {
 			b.Fatal(err)
@@ -161,7 +162,7 @@ func (w *work) resident(b *testing.B, bed *bed) {
 		if err := f.stream.Wait(); err != nil {
 			b.Fatal(err)
 		}
-		parallel(n, leastCopied, func(from, to int) { c.take(f, 0, from, to) })
+		offload.Parallel(n, leastCopied, func(from, to int) { c.take(f, 0, from, to) })
 		return since
 	})
 }
@@ -170,7 +171,7 @@ func BenchmarkX25519(b *testing.B) {
 	bed := newBed(b, cuda.Options{}, Config{})
 	const n = 1 << 20
 	scalars, points, products, want := random32(1, n), random32(2, n), make([][32]byte, n), make([][32]byte, n)
-	parallel(n, leastDone, func(from, to int) { x25519.MultiplyAll(want[from:to], scalars[from:to], points[from:to]) })
+	offload.Parallel(n, leastDone, func(from, to int) { x25519.MultiplyAll(want[from:to], scalars[from:to], points[from:to]) })
 	w := &work{
 		name: "X25519", n: n, t: &x25519Task, c: func() *call { return x25519Call(products, scalars, points) },
 		gpu: func(from, to int) { bed.X25519(products[from:to], scalars[from:to], points[from:to]) },
@@ -378,7 +379,7 @@ func BenchmarkMLKEM768Decapsulate(b *testing.B) {
 	for i := range all {
 		placed[i] = &all[i]
 	}
-	parallel(n, leastDone, func(from, to int) { decapsulateCPU(placed[from:to]) })
+	offload.Parallel(n, leastDone, func(from, to int) { decapsulateCPU(placed[from:to]) })
 	for i := range all {
 		want[i] = all[i].Shared
 	}

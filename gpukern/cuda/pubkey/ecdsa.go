@@ -45,7 +45,7 @@ func (e *Engine) NewECDSAKey(key *ecdsa.PrivateKey) (*ECDSAKey, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := e.device()
+	d := e.device.Usable()
 	if d == nil {
 		return k, nil
 	}

@@ -9,6 +9,8 @@ import (
 	"errors"
 	"io"
 	"testing"
+
+	"github.com/millrace/millrace/gpukern/cuda/offload"
 )
 
 // ecdsaKeys returns n keys on a curve.
@@ -51,7 +53,7 @@ func (r *ECDSARequest) valid() bool {
 // verifyECDSA has crypto/ecdsa verify all.
 func verifyECDSA(t testing.TB, requests []*ECDSARequest) {
 	t.Helper()
-	parallel(len(requests), leastDone, func(from, to int) {
+	offload.Parallel(len(requests), leastDone, func(from, to int) {
 		for i, r := range requests[from:to] {
 			if !r.valid() {
 				t.Errorf("%d on %s: %v, crypto/ecdsa refuses %x", from+i, r.Key.c.name, r.Err, r.Signature)

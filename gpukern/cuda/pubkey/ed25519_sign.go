@@ -25,7 +25,7 @@ func (e *Engine) NewEd25519Key(key ed25519.PrivateKey) (*Ed25519Key, error) {
 	h := sha512.Sum512(key.Seed())
 	defer clear(h[:])
 	k := &Ed25519Key{key: key, prefix: append([]byte(nil), h[32:]...)}
-	d := e.device()
+	d := e.device.Usable()
 	if d == nil {
 		return k, nil
 	}

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math/big"
 	"testing"
+
+	"github.com/millrace/millrace/gpukern/cuda/offload"
 )
 
 // ed25519Checks returns n checks of right signatures, by a few keys.
@@ -21,7 +23,7 @@ func ed25519Checks(t testing.TB, n int) []Ed25519Check {
 		}
 		keys[i] = k
 	}
-	parallel(n, leastDone, func(from, to int) {
+	offload.Parallel(n, leastDone, func(from, to int) {
 		for i := from; i < to; i++ {
 			k := keys[i%len(keys)]
 			m := fmt.Append(nil, "message ", i)
@@ -179,7 +181,7 @@ func ed25519Requests(t testing.TB, e *Engine, n int) []*Ed25519Request {
 // sameEd25519 compares signatures with those of crypto/ed25519: there is one for each key and message.
 func sameEd25519(t testing.TB, requests []*Ed25519Request) {
 	t.Helper()
-	parallel(len(requests), leastDone, func(from, to int) {
+	offload.Parallel(len(requests), leastDone, func(from, to int) {
 		for i, r := range requests[from:to] {
 			if want := ed25519.Sign(r.Key.key, r.Message); string(r.Signature) != string(want) {
 				t.Errorf("%d: %x, want %x", from+i, r.Signature, want)

@@ -2,13 +2,13 @@ package pubkey
 
 import (
 	"errors"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/millrace/millrace/gpukern/cuda"
 	"github.com/millrace/millrace/gpukern/cuda/dl"
+	"github.com/millrace/millrace/gpukern/cuda/offload"
 )
 
 // Config limits an Engine.
@@ -47,7 +47,7 @@ type Engine struct {
 	cfg      Config
 	modules  []cuda.ModuleInfo
 	counters counters
-	failure  atomic.Pointer[error] // why the device is used no more
+	device   offload.Device
 
 	mu        sync.Mutex
 	pipelines map[string]*pipeline
@@ -64,6 +64,7 @@ func New(cfg Config) (*Engine, error) {
 		cfg.Patience = 10 * time.Second
 	}
 	e := &Engine{cfg: cfg, pipelines: map[string]*pipeline{}, tables: map[string]*cuda.Buffer{}}
+	e.device.Use(cfg.Device)
 	if cfg.Device == nil {
 		return e, nil
 	}
@@ -84,31 +85,11 @@ func (e *Engine) Stats() Stats {
 }
 
 // Lost returns why the device is used no more, or nil.
-func (e *Engine) Lost() error {
-	if err := e.failure.Load(); err != nil {
-		return *err
-	}
-	return nil
-}
-
-// lose gives the device up. The first reason stays.
-func (e *Engine) lose(err error) { e.failure.CompareAndSwap(nil, &err) }
-
-// device returns the device while it can be used.
-func (e *Engine) device() *cuda.Device {
-	if e.cfg.Device == nil || e.Lost() != nil {
-		return nil
-	}
-	if err := e.cfg.Device.Lost(); err != nil {
-		e.lose(err)
-		return nil
-	}
-	return e.cfg.Device
-}
+func (e *Engine) Lost() error { return e.device.Lost() }
 
 // pipeline returns the pipeline of a task, made at its first use. It is nil where there is no device.
 func (e *Engine) pipeline(t *task) *pipeline {
-	d := e.device()
+	d := e.device.Usable()
 	if d == nil {
 		return nil
 	}
@@ -120,7 +101,7 @@ func (e *Engine) pipeline(t *task) *pipeline {
 	}
 	p, err := newPipeline(e, d, t)
 	if err != nil {
-		e.lose(err)
+		e.device.Lose(err)
 		return nil
 	}
 	e.pipelines[t.name] = p
@@ -150,17 +131,3 @@ const (
 	leastCopied = 256
 	leastDone   = 8
 )
-
-// parallel has all processors call f for parts of n operations, at least so many each.
-func parallel(n, least int, f func(from, to int)) {
-	parts := min(runtime.GOMAXPROCS(0), (n+least-1)/least)
-	if parts <= 1 {
-		f(0, n)
-		return
-	}
-	var all sync.WaitGroup
-	for i := range parts {
-		all.Go(func() { f(n*i/parts, n*(i+1)/parts) })
-	}
-	all.Wait()
-}

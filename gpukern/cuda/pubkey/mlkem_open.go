@@ -15,7 +15,7 @@ type MLKEMKey struct {
 // NewMLKEMKey prepares a key. The caller closes it before the engine.
 func (e *Engine) NewMLKEMKey(key *mlkem.DecapsulationKey768) (*MLKEMKey, error) {
 	k := &MLKEMKey{key: key}
-	d := e.device()
+	d := e.device.Usable()
 	if d == nil {
 		return k, nil
 	}

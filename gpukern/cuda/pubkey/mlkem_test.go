@@ -7,6 +7,8 @@ import (
 	"errors"
 	"sync"
 	"testing"
+
+	"github.com/millrace/millrace/gpukern/cuda/offload"
 )
 
 // inOrder is randomness by which encapsulation i has seeds[i]: a pass that reads it in order.
@@ -70,7 +72,7 @@ func TestEncapsulationsAreOpened(t *testing.T) {
 			all[i].Key = keys[i%len(keys)].EncapsulationKey().Bytes()
 		}
 		b.EncapsulateMLKEM768(all, nil)
-		parallel(n, leastDone, func(from, to int) {
+		offload.Parallel(n, leastDone, func(from, to int) {
 			for i := from; i < to; i++ {
 				shared, err := keys[i%len(keys)].Decapsulate(all[i].Ciphertext[:])
 				if err != nil || all[i].Err != nil || !bytes.Equal(shared, all[i].Shared[:]) {
@@ -141,7 +143,7 @@ func decapsulations(t testing.TB, e *Engine, n int) []Decapsulation {
 // sameSecrets compares with crypto/mlkem.
 func sameSecrets(t testing.TB, all []Decapsulation) {
 	t.Helper()
-	parallel(len(all), leastDone, func(from, to int) {
+	offload.Parallel(len(all), leastDone, func(from, to int) {
 		for i, c := range all[from:to] {
 			want, err := c.Key.key.Decapsulate(c.Ciphertext)
 			if err != nil || c.Err != nil || !bytes.Equal(c.Shared[:], want) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/gpukern/cuda"
+	"github.com/millrace/millrace/gpukern/cuda/offload"
 )
 
 // task is a kind of operation: the bytes of one in each array that it reads, writes and needs besides, and its kernels.
@@ -226,7 +227,7 @@ func (e *Engine) run(t *task, c *call) {
 		f := p.flights[i%flights]
 		p.land(f, c)
 		n := min(e.cfg.Batch, c.n-next)
-		if e.device() == nil {
+		if e.device.Usable() == nil {
 			e.onCPU(c, next, c.n)
 			break
 		}
@@ -241,7 +242,7 @@ func (e *Engine) run(t *task, c *call) {
 // start sends a flight off.
 func (p *pipeline) start(f *flight, c *call, first, n int) {
 	f.first, f.n, f.state, f.since = first, n, flying, time.Now()
-	parallel(n, leastCopied, func(from, to int) { c.fill(f, first, from, to) })
+	offload.Parallel(n, leastCopied, func(from, to int) { c.fill(f, first, from, to) })
 	if err := f.put(p.e, p.t); err != nil {
 		p.fail(f, c, err)
 	}
@@ -258,7 +259,7 @@ func (p *pipeline) land(f *flight, c *call) {
 	}
 	f.state = grounded
 	p.e.counters.device.Add(uint64(f.n))
-	parallel(f.n, leastCopied, func(from, to int) {
+	offload.Parallel(f.n, leastCopied, func(from, to int) {
 		c.take(f, f.first, from, to)
 		f.wipe(from, to)
 	})
@@ -266,7 +267,7 @@ func (p *pipeline) land(f *flight, c *call) {
 
 // fail does the operations of a flight that a lost device has on the CPU.
 func (p *pipeline) fail(f *flight, c *call, err error) {
-	p.e.lose(err)
+	p.e.device.Lose(err)
 	f.state = grounded
 	if f.d.Lost() == nil && !errors.Is(err, cuda.ErrLost) { // it has refused a call, and obeys others
 		_ = errors.Join(f.wipeDevice(), f.stream.Wait())
@@ -278,5 +279,5 @@ func (p *pipeline) fail(f *flight, c *call, err error) {
 
 func (e *Engine) onCPU(c *call, from, to int) {
 	e.counters.cpu.Add(uint64(to - from))
-	parallel(to-from, leastDone, func(a, b int) { c.redo(from+a, from+b) })
+	offload.Parallel(to-from, leastDone, func(a, b int) { c.redo(from+a, from+b) })
 }

@@ -43,7 +43,7 @@ func (e *Engine) NewRSAKey(key *rsa.PrivateKey) (*RSAKey, error) {
 		return nil, err
 	}
 	k := &RSAKey{key: key}
-	d := e.device()
+	d := e.device.Usable()
 	if d == nil {
 		return k, nil
 	}

@@ -11,6 +11,8 @@ import (
 	"math/big"
 	"sync"
 	"testing"
+
+	"github.com/millrace/millrace/gpukern/cuda/offload"
 )
 
 // rsaKeys makes a key of a size once.
@@ -68,7 +70,7 @@ func (r *RSARequest) valid() bool {
 // verifyRSA has crypto/rsa verify all.
 func verifyRSA(t testing.TB, requests []*RSARequest) {
 	t.Helper()
-	parallel(len(requests), leastDone, func(from, to int) {
+	offload.Parallel(len(requests), leastDone, func(from, to int) {
 		for i, r := range requests[from:to] {
 			if !r.valid() {
 				t.Errorf("%d: %v, crypto/rsa refuses %x", from+i, r.Err, r.Signature)

@@ -46,7 +46,7 @@ func copyTo(d *cuda.Device, data []byte) (buf *cuda.Buffer, err error) {
 func newSecret(e *Engine, d *cuda.Device, data []byte) (*secret, error) {
 	buf, err := copyTo(d, data)
 	if err != nil {
-		e.lose(err)
+		e.device.Lose(err)
 		return nil, nil
 	}
 	return &secret{d: d, buf: buf}, nil

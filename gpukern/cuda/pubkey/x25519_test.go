@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/millrace/millrace/gpukern/x25519"
+
+	"github.com/millrace/millrace/gpukern/cuda/offload"
 )
 
 // random32 returns n numbers of 32 bytes.
@@ -108,7 +110,7 @@ func TestX25519IsThatOfTheStandard(t *testing.T) {
 		products := random32(3, n) // that nothing keeps what was there
 		b.X25519(products, scalars, points)
 		want := make([][32]byte, n)
-		parallel(n, leastDone, func(from, to int) { x25519Standard(t, want[from:to], scalars[from:to], points[from:to]) })
+		offload.Parallel(n, leastDone, func(from, to int) { x25519Standard(t, want[from:to], scalars[from:to], points[from:to]) })
 		wrong := 0
 		for i := range want {
 			if products[i] != want[i] {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace/millrace/gpukern/aead"
 	"github.com/millrace/millrace/gpukern/cuda"
+	"github.com/millrace/millrace/gpukern/cuda/offload"
 )
 
 // mostBytes is the longest text of a kernel; longer ones are the CPU's.
@@ -71,7 +72,7 @@ func (e *Engine) aeadIn(a *Area, b *aead.Batch, to way) (int, error) {
 }
 
 func (e *Engine) aeadResident(mem *cuda.Buffer, b *aead.Batch, to way) (int, error) {
-	if e.device() == nil {
+	if e.device.Usable() == nil {
 		return 0, e.lostMemory()
 	}
 	done := e.aead(b, to, where{ptr: mem.Ptr, resident: true}, mem.Size&^(textAlign-1))
@@ -101,7 +102,7 @@ func (e *Engine) aead(b *aead.Batch, to way, at where, size int) (done int) {
 
 // check refuses what cannot be done, on all processors.
 func (e *Engine) check(b *aead.Batch, to way, size uint64) {
-	parallel(len(b.Ops), leastChecked, func(from, end int) { b.Check(size, from, end) })
+	offload.Parallel(len(b.Ops), leastChecked, func(from, end int) { b.Check(size, from, end) })
 	if to == open {
 		return
 	}
@@ -109,7 +110,7 @@ func (e *Engine) check(b *aead.Batch, to way, size uint64) {
 	for len(e.valid) < parts {
 		e.valid = append(e.valid, aead.Validator{})
 	}
-	parallel(parts, 1, func(from, end int) {
+	offload.Parallel(parts, 1, func(from, end int) {
 		for part := from; part < end; part++ {
 			e.valid[part].FindReused(b, part, parts)
 		}
@@ -119,7 +120,7 @@ func (e *Engine) check(b *aead.Batch, to way, size uint64) {
 // count returns for how many of n is is true, which all processors ask.
 func count(n int, is func(i int) bool) int {
 	var sum atomic.Int64
-	parallel(n, leastChecked, func(from, end int) {
+	offload.Parallel(n, leastChecked, func(from, end int) {
 		part := 0
 		for i := from; i < end; i++ {
 			if is(i) {
@@ -204,7 +205,7 @@ func (e *Engine) loaded(b *aead.Batch) bool {
 		return false
 	}
 	if err := e.loadKeys(e.cfg.Device, b.Keys); err != nil {
-		e.lose(err)
+		e.device.Lose(err)
 		return false
 	}
 	return true
@@ -252,7 +253,7 @@ func (e *Engine) aeadWork(b *aead.Batch, to way, at where, k *kernel, ops []int3
 
 // aeadOnCPU does operations that are Pending.
 func (e *Engine) aeadOnCPU(b *aead.Batch, to way, all []int32) {
-	parallel(len(all), leastDone, func(from, end int) {
+	offload.Parallel(len(all), leastDone, func(from, end int) {
 		c := e.ciphers.Get().(*aead.CPU)
 		defer e.ciphers.Put(c)
 		part := aead.Batch{Mem: b.Mem, Keys: b.Keys, Ops: make([]aead.Op, end-from)}

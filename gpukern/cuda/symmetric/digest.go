@@ -4,6 +4,7 @@ import (
 	"unsafe"
 
 	"github.com/millrace/millrace/gpukern/cuda"
+	"github.com/millrace/millrace/gpukern/cuda/offload"
 	"github.com/millrace/millrace/gpukern/digest"
 )
 
@@ -50,7 +51,7 @@ func (e *Engine) digestIn(a *Area, b *digest.Batch, verifies bool) (int, error) 
 }
 
 func (e *Engine) digestResident(mem *cuda.Buffer, b *digest.Batch, verifies bool) (int, error) {
-	if e.device() == nil {
+	if e.device.Usable() == nil {
 		return 0, e.lostMemory()
 	}
 	done := e.digest(b, verifies, where{ptr: mem.Ptr, resident: true}, mem.Size&^(textAlign-1))
@@ -64,7 +65,7 @@ func (e *Engine) digestResident(mem *cuda.Buffer, b *digest.Batch, verifies bool
 func (e *Engine) digest(b *digest.Batch, verifies bool, at where, size int) (done int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	parallel(len(b.Ops), leastChecked, func(from, end int) { b.Check(uint64(size), from, end) })
+	offload.Parallel(len(b.Ops), leastChecked, func(from, end int) { b.Check(uint64(size), from, end) })
 	ours, rest := e.splitSums(b, at)
 	if len(ours) > 0 {
 		e.run(e.digestWork(b, verifies, at, ours))
@@ -82,7 +83,7 @@ func (e *Engine) splitSums(b *digest.Batch, at where) (ours, rest []int32) {
 	usable := (keyed || b.Algorithm == digest.SHA256) && e.ready()
 	if usable && keyed {
 		if err := e.loadHMACKeys(e.cfg.Device, b.Keys); err != nil {
-			e.lose(err)
+			e.device.Lose(err)
 			usable = false
 		}
 	}
@@ -161,7 +162,7 @@ func (e *Engine) digestWork(b *digest.Batch, verifies bool, at where, ops []int3
 
 // digestOnCPU does operations that are Pending.
 func (e *Engine) digestOnCPU(b *digest.Batch, verifies bool, all []int32) {
-	parallel(len(all), leastDone, func(from, end int) {
+	offload.Parallel(len(all), leastDone, func(from, end int) {
 		c := e.hashes.Get().(*digest.CPU)
 		defer e.hashes.Put(c)
 		part := digest.Batch{Algorithm: b.Algorithm, Mem: b.Mem, Keys: b.Keys, Ops: make([]digest.Op, end-from)}

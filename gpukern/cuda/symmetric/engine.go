@@ -2,7 +2,6 @@ package symmetric
 
 import (
 	"errors"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -10,6 +9,7 @@ import (
 	"github.com/millrace/millrace/gpukern/aead"
 	"github.com/millrace/millrace/gpukern/cuda"
 	"github.com/millrace/millrace/gpukern/cuda/dl"
+	"github.com/millrace/millrace/gpukern/cuda/offload"
 	"github.com/millrace/millrace/gpukern/digest"
 )
 
@@ -64,7 +64,7 @@ type Engine struct {
 	cfg      Config
 	modules  []cuda.ModuleInfo
 	counters counters
-	failure  atomic.Pointer[error] // why the device is used no more
+	device   offload.Device
 
 	mu       sync.Mutex       // of a call
 	valid    []aead.Validator // of the processors
@@ -94,6 +94,7 @@ func New(cfg Config) (*Engine, error) {
 	e := &Engine{cfg: cfg}
 	e.ciphers.New = func() any { return aead.NewCPU() }
 	e.hashes.New = func() any { return digest.NewCPU() }
+	e.device.Use(cfg.Device)
 	if cfg.Device == nil {
 		return e, nil
 	}
@@ -114,31 +115,11 @@ func (e *Engine) Stats() Stats {
 }
 
 // Lost returns why the device is used no more, or nil.
-func (e *Engine) Lost() error {
-	if err := e.failure.Load(); err != nil {
-		return *err
-	}
-	return nil
-}
-
-// lose gives the device up. The first reason stays.
-func (e *Engine) lose(err error) { e.failure.CompareAndSwap(nil, &err) }
-
-// device returns the device while it can be used.
-func (e *Engine) device() *cuda.Device {
-	if e.cfg.Device == nil || e.Lost() != nil {
-		return nil
-	}
-	if err := e.cfg.Device.Lost(); err != nil {
-		e.lose(err)
-		return nil
-	}
-	return e.cfg.Device
-}
+func (e *Engine) Lost() error { return e.device.Lost() }
 
 // ready makes the memory of the engine at its first use, and returns false where there is no device.
 func (e *Engine) ready() bool {
-	d := e.device()
+	d := e.device.Usable()
 	if d == nil {
 		return false
 	}
@@ -148,7 +129,7 @@ func (e *Engine) ready() bool {
 		}
 		f, err := newFlight(d, &e.cfg)
 		if err != nil {
-			e.lose(err)
+			e.device.Lose(err)
 			return false
 		}
 		e.flights[i] = f
@@ -180,17 +161,3 @@ const (
 	leastChecked = 4096
 	leastDone    = 16
 )
-
-// parallel has all processors call f for parts of n operations, at least so many each.
-func parallel(n, least int, f func(from, to int)) {
-	parts := min(runtime.GOMAXPROCS(0), (n+least-1)/least)
-	if parts <= 1 {
-		f(0, n)
-		return
-	}
-	var all sync.WaitGroup
-	for i := range parts {
-		all.Go(func() { f(n*i/parts, n*(i+1)/parts) })
-	}
-	all.Wait()
-}

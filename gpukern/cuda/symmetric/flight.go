@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/gpukern/cuda"
+	"github.com/millrace/millrace/gpukern/cuda/offload"
 )
 
 // kernel is a kernel with how many operations a block has, and the bytes of one.
@@ -144,7 +145,7 @@ func (f *flight) start() error {
 	w, n := f.w, len(f.ops)
 	f.state, f.launched, f.since = flying, false, time.Now()
 	clear(f.host.Mem[f.results : f.results+n])
-	parallel(n, leastCopied, func(from, to int) {
+	offload.Parallel(n, leastCopied, func(from, to int) {
 		for j := from; j < to; j++ {
 			i := f.ops[j]
 			w.op(i, f.host.Mem[j*w.kernel.opSize:][:w.kernel.opSize], f.at[j])
@@ -224,7 +225,7 @@ func (e *Engine) take(f *flight) {
 			missing = append(missing, f.ops[j])
 		}
 	}
-	parallel(len(f.ops), leastCopied, func(from, to int) {
+	offload.Parallel(len(f.ops), leastCopied, func(from, to int) {
 		for j := from; j < to; j++ {
 			if r := results[j]; r != resultNone {
 				if w.mem == 0 {
@@ -254,7 +255,7 @@ func (e *Engine) undone(w *work, ops []int32) {
 // fail ends a flight whose device is lost. What was copied is done again. Texts of an Area that a kernel was launched for are torn: it may
 // have written some of them, or parts.
 func (e *Engine) fail(f *flight, err error) {
-	e.lose(err)
+	e.device.Lose(err)
 	w := f.w
 	f.state = grounded
 	if f.d.Lost() == nil && !errors.Is(err, cuda.ErrLost) { // it has refused a call, and obeys others
@@ -263,7 +264,7 @@ func (e *Engine) fail(f *flight, err error) {
 	clear(f.host.Mem[f.texts : f.texts+f.used])
 	if w.tears && f.launched {
 		e.counters.torn.Add(uint64(len(f.ops)))
-		parallel(len(f.ops), leastCopied, func(from, to int) {
+		offload.Parallel(len(f.ops), leastCopied, func(from, to int) {
 			for _, i := range f.ops[from:to] {
 				w.torn(i)
 			}
@@ -292,7 +293,7 @@ func (e *Engine) run(w *work) {
 	for i := 0; next < len(w.ops); i++ {
 		f := e.flights[i%flights]
 		e.land(f)
-		if e.device() == nil {
+		if e.device.Usable() == nil {
 			break
 		}
 		next += f.load(w, next, e.cfg.Batch, e.cfg.Bytes)
