@@ -71,15 +71,18 @@ func openDPDKSuite(e *harness.Env) (*harness.Bench, error) {
 			null("net_null, MAC swap", "macswap", 0.85),
 			p.forwardDPDK(absent, peer),
 		},
-		Close: closeAll,
+		Close: func() error { return errors.Join(closeAll(), os.RemoveAll("/var/run/dpdk/"+testpmdPrefix())) },
 	}, nil
 }
+
+// testpmdPrefix names the folder in which EAL leaves files of dpdk-testpmd.
+func testpmdPrefix() string { return "millrace-testpmd-" + strconv.Itoa(os.Getpid()) }
 
 const testpmdProgram = "dpdk-testpmd"
 
 // testpmdArgs are arguments of dpdk-testpmd: forwarding on CPU 1, the prompt on CPU 0.
 func testpmdArgs(op string, ports int, devices ...string) []string {
-	args := []string{"-v", "-l", "0,1", "--main-lcore", "0", "--no-huge", "-m", "512", "--no-pci", "--no-shconf", "--no-telemetry", "--file-prefix", "millrace-testpmd-" + strconv.Itoa(os.Getpid())}
+	args := []string{"-v", "-l", "0,1", "--main-lcore", "0", "--no-huge", "-m", "512", "--no-pci", "--no-shconf", "--no-telemetry", "--file-prefix", testpmdPrefix()}
 	for _, d := range devices {
 		args = append(args, "--vdev", d)
 	}

@@ -438,7 +438,13 @@ func TestTwoProgramsOnADevice(t *testing.T) {
 	if err := here.Start(cmd); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if err := os.RemoveAll("/var/run/dpdk/mrtestpmd"); err != nil { // EAL's, of a process that is killed
+			t.Error(err)
+		}
+	})
 	for end := time.Now().Add(30 * time.Second); !strings.Contains(out.String(), "Port statistics"); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("dpdk-testpmd does not start:\n%s", out.String())
