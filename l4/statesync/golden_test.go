@@ -21,7 +21,7 @@ func TestTablesOfReleasedPrograms(t *testing.T) {
 		if _, err := os.Stat(name + ".bin"); *recordTables && os.IsNotExist(err) {
 			b := append([]byte(tableMagic), version)
 			known := records()[0]
-			known.Windows = datapath.Windows{Known: true, Loose: true, Scales: 0x72, Sides: [2]datapath.Window{{1, 2, 3, 4}, {1 << 31, 1<<31 + 1, 65535, 1<<32 - 1}}}
+			known.Windows = datapath.Windows{Known: true, Loose: true, Scales: 0x72, Sides: [2]datapath.Window{{End: 1, Limit: 2, Most: 3, Acked: 4}, {End: 1 << 31, Limit: 1<<31 + 1, Most: 65535, Acked: 1<<32 - 1}}}
 			for _, r := range append(records(), known) {
 				b = appendRecord(b, &r, version)
 			}
