@@ -202,6 +202,9 @@ const MaxRequestID = maxVarint &^ 3
 // Peer returns the peer's settings, known once they have arrived.
 func (m *Machine) Peer() (s Settings, known bool) { return m.peer, m.hasPeer }
 
+// Datagrams reports whether both ends understand HTTP datagrams, as far as is known.
+func (m *Machine) Datagrams() bool { return m.own.Datagrams && m.peer.Datagrams }
+
 // Remember has a client that sends early data use the settings that the server had when it issued the session, until
 // its new ones arrive (RFC 9114 7.2.4.2). New ones that permit less are an error of the connection. If the server rejects
 // early data, a new Machine is needed.

@@ -123,10 +123,11 @@ func (d *checker) checkRule(c *Config, known *named, r *Route, u *Rule, at *rule
 		d.checkMatch(&u.Matches[i], &at.matches[i])
 	}
 	answers := d.checkFilters(u, at)
+	checkConnectUDP(d, c, r, u, at, answers)
 	switch {
 	case answers != nil && u.Static != nil:
 		d.Fail(at.static, "leave one of them out", "static is not used: the filter on line %d answers", answers.Line)
-	case answers == nil && len(u.BackendRefs) == 0 && u.Static == nil:
+	case answers == nil && len(u.BackendRefs) == 0 && u.Static == nil && u.ConnectUDP == nil:
 		d.Fail(at.node, "add backend_refs, static, or a filter that answers: RequestRedirect or FixedResponse", "a rule of route %q leads nowhere", r.Name)
 	case answers != nil && len(at.refs) > 0:
 		d.Fail(at.refs[0], "leave one of them out", "backend_refs are not used: the filter on line %d answers", answers.Line)

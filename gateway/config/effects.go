@@ -119,7 +119,7 @@ func (c *Config) anyService(has func(*Service) bool) bool {
 
 // answers reports whether the rule makes the response, by a filter or by files alone: no request leaves for a backend.
 func (u *Rule) answers() bool {
-	return u.Static != nil && len(u.BackendRefs) == 0 || slices.ContainsFunc(u.Filters, func(f Filter) bool { return f.Answers() })
+	return (u.Static != nil || u.ConnectUDP != nil) && len(u.BackendRefs) == 0 || slices.ContainsFunc(u.Filters, func(f Filter) bool { return f.Answers() })
 }
 
 // listenersOf returns the listeners whose requests a route is for.

@@ -48,6 +48,7 @@ var kinds = map[string]string{
 	"rewrite":          strings.Replace(checked("HTTP", "drain: 9s"), "type: RequestHeaderModifier, remove: [x]", "type: URLRewrite, hostname: b.example", 1),
 	"regex":            strings.Replace(checked("HTTP", "drain: 9s"), "type: RequestHeaderModifier, remove: [x]", "type: URLRewrite, path: {type: ReplaceRegexMatch, pattern: /a, value: /b}", 1),
 	"shielded":         strings.Replace(checked("HTTP", "drain: 9s"), "name: l,", "name: l, waf: {rules: a, mode: prevent},", 1),
+	"tunnels":          "listeners: [{name: l, address: 127.0.0.1:80, protocol: HTTP}]\nroutes: [{name: r, rules: [{matches: [{}], connect_udp: {targets: '192.0.2.0/24:53'}}]}]\n",
 	"watched":          strings.Replace(strings.Replace(checked("HTTP", "drain: 9s"), "name: l,", "name: l, waf: {rules: a},", 1), "name: r,", "name: r, waf: {rules: a},", 1),
 	"shielded route":   strings.Replace(checked("HTTP", "drain: 9s"), "name: r,", "name: r, waf: {rules: a, mode: prevent},", 1),
 	"cors":             strings.Replace(checked("HTTP", "drain: 9s"), "type: RequestHeaderModifier, remove: [x]", "type: CORS, allow_origins: ['https://a.example']", 1),
@@ -195,6 +196,7 @@ routes:
         backend_refs: [{name: p, weight: 2}]
         static: {root: /tmp, index: i.html, try_files: '/x', listing: true, precompressed: gzip, hidden: true, cache_control: no-store}
         cache: {name: kk, default_ttl: 1s, heuristic_percent: 5, stale_while_revalidate: 1s, stale_if_error: 1s, client_control: ignore, key_headers: x-a, key_cookies: c, collapse_wait: 1s}
+        connect_udp: {targets: '192.0.2.0/25:9', tunnels: 9, idle: 9s}
         timeouts: {request: 1s, backend_request: 1s}
         retry: {attempts: 2, codes: [503]}
         early_hints: "</x.css>; rel=preload"

@@ -55,6 +55,7 @@ type Rule struct {
 	BackendRefs []BackendRef // key "backend_refs": pools; required unless static or a filter answers
 	Static      *Static      // key "static": files that answer; absent: none
 	Cache       *RuleCache   // key "cache": of the responses of backends; absent: none
+	ConnectUDP  *ConnectUDP  // key "connect_udp": tunnels of UDP that clients ask for; absent: none
 	Timeouts    RuleTimeouts // key "timeouts"
 	Retry       Retry        // key "retry"
 	EarlyHints  []string     // key "early_hints": values of Link that clients get before a backend answers (103); default none

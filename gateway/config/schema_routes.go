@@ -33,6 +33,7 @@ type rulePlace struct {
 	static     *yaml.Node
 	cache      *yaml.Node
 	cacheName  *yaml.Node
+	udp        *yaml.Node
 	files      []filePlace
 }
 
@@ -99,6 +100,7 @@ func (d *l7Decoder) rules(n *yaml.Node, r *Route, at *routePlace) {
 			strictyaml.Optional("backend_refs", func(n *yaml.Node) { u.BackendRefs, p.refs = d.backendRefs(n) }),
 			strictyaml.Optional("static", func(n *yaml.Node) { p.static = n; u.Static = newStatic(); d.static(n, u.Static, &p) }),
 			strictyaml.Optional("cache", func(n *yaml.Node) { u.Cache = newRuleCache(); cacheDecoder{d}.ruleCache(n, u.Cache, &p) }),
+			udpDecoder{d}.key(&u, &p),
 			strictyaml.Optional("timeouts", func(n *yaml.Node) {
 				p.timeouts = n
 				t := &u.Timeouts

@@ -128,6 +128,7 @@ l7/ratelimit      : clock
 l7/auth           :
 l7/accesslog      : internal/logqueue metrics semantics
 l7/waf            : semantics
+l7/udptunnel      :
 l7/rewrite        : internal/random semantics
 l7/cache          : metrics semantics l7/files l7/rewrite
 gateway/health    : clock internal/regfile l7/fastcgi
@@ -156,8 +157,8 @@ l7/h3side         : clock http1 http3 http3/qpack l7/link l7/quicconn l7/side qu
 l7/fcgiside       : clock l7/fastcgi l7/link l7/side semantics
 l7/topk           : l7/accesslog
 l7/trace          : l7/accesslog semantics
-l7/proxy          : clock wire internal/bounded filter/inspect filter/signature l7/accesslog l7/auth l7/cache l7/fastcgi l7/fcgiside gpukern/lpm gpukern/sign l7/h1side l7/h2side l7/h3side l7/encode l7/files l7/link l7/pool l7/quicconn l7/ratelimit l7/rewrite l7/route l7/side l7/trace l7/transport l7/waf http1 http2 http3 quic metrics proxyproto semantics tls tls/clienthello websocket
-l7/control        : clock tls/acme internal/secretfile internal/random internal/regfile metrics semantics http1 http2 http3 quic tls stack stack/host gateway/config gateway/health gateway/resolve l7/accesslog l7/auth l7/cache l7/fastcgi l7/files l7/pool l7/proxy l7/quicconn l7/ratelimit l7/rewrite l7/route l7/side l7/topk l7/trace l7/transport l7/waf internal/suggest
+l7/proxy          : clock wire internal/bounded filter/inspect filter/signature l7/accesslog l7/auth l7/cache l7/fastcgi l7/fcgiside gpukern/lpm gpukern/sign l7/h1side l7/h2side l7/h3side l7/encode l7/files l7/link l7/pool l7/quicconn l7/ratelimit l7/rewrite l7/route l7/side l7/trace l7/transport l7/udptunnel l7/waf http1 http2 http3 quic metrics proxyproto semantics tls tls/clienthello websocket
+l7/control        : clock tls/acme internal/secretfile internal/random internal/regfile metrics semantics http1 http2 http3 quic tls stack stack/host gateway/config gateway/health gateway/resolve l7/accesslog l7/auth l7/cache l7/fastcgi l7/files l7/pool l7/proxy l7/quicconn l7/ratelimit l7/rewrite l7/route l7/side l7/topk l7/trace l7/transport l7/udptunnel l7/waf internal/suggest
 gateway/defence   : filter/ebpf gateway/config metrics pmd
 gateway/admin     : gateway/bgp l4/control gateway/defence l4/inspection l4/rolelink gateway/config l7/control l7/topk gpukern internal/controlsocket
 gateway/dashboard : gateway/admin gpukern internal/bounded l4/control l7/control

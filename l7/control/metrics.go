@@ -67,7 +67,7 @@ func (s *Set) WriteMetrics(w *metrics.Writer) {
 	}
 	s.mu.Lock()
 	traced := s.traces
-	order, routes, guards, counts := s.order, slices.Collect(maps.Values(s.routes)), s.guards, s.firewalls.counts
+	order, routes, guards, counts, tunnels := s.order, slices.Collect(maps.Values(s.routes)), s.guards, s.firewalls.counts, s.tunnels
 	listeners := make([]admission, len(s.cfg.Listeners))
 	for i := range listeners {
 		name := s.cfg.Listeners[i].Name
@@ -76,6 +76,7 @@ func (s *Set) WriteMetrics(w *metrics.Writer) {
 	s.mu.Unlock()
 	traced.write(w)
 	counts.write(w)
+	tunnels.write(w)
 	for i := range listeners {
 		if wanted(&w.Selection, i, listeners[i].name) {
 			listeners[i].write(w)

@@ -86,6 +86,7 @@ type Set struct {
 	disks      map[string]*cacheDisk // by folder
 	traces     traces
 	firewalls  firewalls
+	tunnels    tunnelCounts
 
 	authorities map[string]*authority // of ACME, by their folders
 	warned      map[string]time.Time  // of certificates that expire

@@ -39,6 +39,7 @@ type plan struct {
 	disks      map[string]*cacheDisk // by folder
 	sites      map[*config.Static]*files.Site
 	firewalls  firewalls
+	tunnels    tunnelCounts
 
 	authorities map[string]*authority
 	log         plannedLog
@@ -84,7 +85,7 @@ func (s *Set) plan(cfg *config.Config) (*plan, error) {
 	}
 	n := &plan{
 		cfg: cfg, tree: &proxy.Tree{}, pools: map[string]*pooled{}, served: map[string]*servedTLS{},
-		before: s.traces.exporter, routes: map[string]*proxy.Route{}, admissions: s.admit(cfg), authorities: map[string]*authority{},
+		before: s.traces.exporter, routes: map[string]*proxy.Route{}, admissions: s.admit(cfg), authorities: map[string]*authority{}, tunnels: tunnelCounts{},
 		disks: map[string]*cacheDisk{},
 	}
 	var errs []error
@@ -157,7 +158,7 @@ func (s *Set) use(n *plan) error {
 	s.traces = n.traces
 	s.caches = n.caches
 	errs = append(errs, s.firewalls.close())
-	s.firewalls = n.firewalls
+	s.firewalls, s.tunnels = n.firewalls, n.tunnels
 	s.caches.use(n.cfg)
 	errs = append(errs, useDisks(s, n))
 	errs = append(errs, s.useACME(n))
@@ -306,8 +307,9 @@ func (s *Set) planHTTP(n *plan, l *config.Listener, out *proxy.Listener) []route
 	}
 	if l.HTTP3() {
 		out.HTTP3 = &proxy.HTTP3Options{
-			Machine: http3.MachineOptions{MaxFieldSection: l.Limits.HeaderBytes, MaxFields: l.Limits.HeaderFields, ExtendedConnect: true},
+			Machine: http3.MachineOptions{MaxFieldSection: l.Limits.HeaderBytes, MaxFields: l.Limits.HeaderFields, ExtendedConnect: true, Datagrams: true},
 			QUIC: &quic.Config{
+				Datagrams:  true, // also where no rule has tunnels: a reload may bring one, and connections stay
 				ZeroRTT:    l.EarlyData,
 				MaxStreams: int64(l.Limits.Streams), HandshakeTimeout: l.Timeouts.Handshake, IdleTimeout: max(l.Timeouts.Idle, l.Timeouts.Stream),
 				StreamWindow: 256 << 10, MaxStreamWindow: 2 << 20, ConnWindow: 512 << 10, MaxConnWindow: 4 << 20, // of a request, of a connection
@@ -325,6 +327,7 @@ func (s *Set) planHTTP(n *plan, l *config.Listener, out *proxy.Listener) []route
 	for i := range refs {
 		rule := n.rule(rules[i].Name, s.route(n, refs[i].Route.Name), &refs[i])
 		rule.Guard, rule.Pages = n.routeGuard(refs[i].Route), n.pagesOf(refs[i].Route.ErrorPages)
+		rule.UDP = n.tunnels.service(s.tunnels, refs[i].Route.Name+"/"+refs[i].Rule.Name, refs[i].Rule.ConnectUDP)
 		rule.Firewall = n.firewalls.of(l, refs[i].Route)
 		rule.Files, rule.Cache = n.sites[refs[i].Rule.Static], n.cacheUse(&refs[i])
 		out.Rules, out.CORS = append(out.Rules, rule), out.CORS || rule.CORS != nil

@@ -50,7 +50,8 @@ type Conn struct {
 	timer   uint32
 	armed   clock.Time // when it fires
 	tasks   link.TaskSet
-	failure error // by which the connection is to end, after the call of the exchange that has found it
+	takers  map[uint64]func(p []byte) // of datagrams, by stream; nil until a stream takes some
+	failure error                     // by which the connection is to end, after the call of the exchange that has found it
 	closed  bool
 }
 

@@ -65,6 +65,7 @@ func (f *Front) message(st *Stream, ev *http3.Event) {
 	st.expect = !st.last && side.Expects(m.Fields)
 	st.S.Watch()
 	f.early = f.early && !f.C.HandshakeComplete() // it never becomes true again: the look-up costs a channel operation
+	f.ev.Caps.Datagrams = st
 	f.ev.Message, f.ev.Early, f.ev.Ending = m, f.early, side.EndsLater
 	if st.last && m.ContentLength <= 0 { // otherwise the content is missing, which the next event reports
 		f.ev.Ending = side.EndsNow

@@ -23,7 +23,8 @@ type Stream struct {
 	next *Stream // of the free ones
 
 	// index is its place in Conn.Streams, -1 for a stream that is not of a request.
-	index int
+	index      int
+	datagramID uint64
 	// section holds the header: the response to it is made while the trailers arrive, which are decoded into another one.
 	section  qpack.Section
 	out      []byte     // what is sent after the batch
@@ -35,6 +36,7 @@ type Stream struct {
 	tasks    link.TaskSet
 	state    outputState
 	expect   bool // the client waits for 100 (Continue)
+	takes    bool // datagrams, of the stream datagramID
 	bodiless bool // the response to HEAD has no content
 }
 
@@ -270,7 +272,10 @@ func (st *Stream) Head(m *semantics.Message, e side.Ending) error {
 func (st *Stream) Cancel(gone bool) { st.conn.session.canceled(st, gone) }
 
 // Release implements Stream.
-func (st *Stream) Release() { st.conn.session.released(st) }
+func (st *Stream) Release() {
+	st.leaveDatagrams()
+	st.conn.session.released(st)
+}
 
 // touch has the stream flushed after the batch.
 func (st *Stream) touch() { st.conn.w.Run.Add(link.Flush, st, &st.tasks) }

@@ -89,6 +89,10 @@ func (x *exchange) serve(path, query string, client netip.Addr) {
 // serveRule answers a request as its rule does, or begins its first attempt.
 func serveRule(x *exchange, path, query string, client netip.Addr) {
 	switch {
+	case x.rule.UDP != nil:
+		relaying{x}.begin(path)
+	case x.request.Method == "CONNECT" && isConnectUDP(x.request): // no other rule has tunnels to targets of clients
+		x.answer(errDenied)
 	case x.rule.Response != nil:
 		x.respond(x.rule.Response)
 	case x.rule.Redirect != nil:
@@ -107,7 +111,7 @@ func (x *exchange) checkForm() bool {
 	c, m := x.client, x.request
 	switch max := c.listener.Limits.Target; {
 	// A tunnel to a destination of the client's choice would make the gateway an open proxy (RFC 9110 9.3.6).
-	case m.Method == "CONNECT" && !isWebSocket(m):
+	case m.Method == "CONNECT" && !isTunnel(m):
 		x.answer(errDenied)
 	// HTTP/2 has room for other schemes (RFC 9113 8.3.1), whose paths have rules of their own.
 	case m.Scheme != "http" && m.Scheme != "https", isWebSocket(m) && !isHandshake(m):

@@ -53,6 +53,9 @@ func (x *exchange) idleTime() (idle time.Duration) {
 	t := &x.client.listener.Timeouts
 	switch x.phase {
 	case tunnel:
+		if x.udp != nil {
+			return x.udp.service.Idle
+		}
 		return t.Tunnel
 	case draining:
 		if x.awaitsEnd() {
@@ -101,6 +104,8 @@ func (x *exchange) Fired() {
 		x.deadline()
 	case x.awaitsEnd():
 		x.giveUpEnd()
+	case x.phase == tunnel && x.udp != nil:
+		x.udp.idle()
 	case x.phase == held && now >= attempt:
 		guarding{x}.waitedTooLong()
 	case now >= idle && x.stopped():

@@ -64,7 +64,10 @@ func (x *exchange) drains(b *pool.Backend) bool {
 // endTunnel ends a tunnel by a failure. Each direction of a WebSocket is closed on its own: one in the middle of a frame is reset, and
 // the other may still get its Close frame. A tunnel of another protocol is reset.
 func (x *exchange) endTunnel(failure string) {
-	x.failure = failure
+	if x.failure = failure; x.udp != nil {
+		x.cut(false)
+		return
+	}
 	if !isWebSocket(&x.outgoing) { // another protocol: its ends would take a frame for data
 		x.back.Cancel(true)
 		x.cut(false)

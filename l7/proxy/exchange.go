@@ -58,13 +58,14 @@ type exchange struct {
 	key     string            // Sec-WebSocket-Key that the backend answers
 	reply   semantics.Message // a response that was changed
 
-	up, down  relay          // request and response
-	local     *local         // answers in place of a backend; nil: none
-	cached    *cached        // of a rule with a cache, nil otherwise
-	traced    *trace.Request // nil: it has no spans
-	encoder   *compressed    // of the response; nil: it passes as it is
-	inspected *inspected     // nil: the listener inspects nothing
-	shield    *shielded      // nil: the rule has no firewall
+	up, down  relay           // request and response
+	local     *local          // answers in place of a backend; nil: none
+	cached    *cached         // of a rule with a cache, nil otherwise
+	traced    *trace.Request  // nil: it has no spans
+	encoder   *compressed     // of the response; nil: it passes as it is
+	inspected *inspected      // nil: the listener inspects nothing
+	shield    *shielded       // nil: the rule has no firewall
+	udp       *datagramTunnel // of a rule that relays datagrams; nil otherwise
 
 	// One timer bounds the whole, the attempt and the wait for the next byte: see bounds.
 	began       clock.Time
@@ -437,6 +438,9 @@ func (x *exchange) finish() {
 	}
 	if x.local != nil {
 		x.local.leave()
+	}
+	if x.udp != nil {
+		x.udp.leave()
 	}
 	if x.cached != nil {
 		x.cached.leave()

@@ -71,7 +71,7 @@ func (x shielding) evaluate() {
 		x.refuse("waf content", errShieldContent)
 		return
 	}
-	ends := x.up.message == allArrived && len(x.up.held) == 0 || isWebSocket(x.request) || isStream(x.request.Fields)
+	ends := x.up.message == allArrived && len(x.up.held) == 0 || isTunnel(x.request) || isStream(x.request.Fields)
 	x.judge(func(t waf.Transaction) waf.Verdict { return t.Request(r, ends) }, func(v *waf.Verdict) {
 		if v.Content && !ends {
 			x.gather()

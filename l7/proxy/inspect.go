@@ -92,7 +92,7 @@ func (x inspecting) admits(i *Inspection, host, path, query string, client netip
 	q.host, q.path, q.query, q.client = host, path, query, client
 	conn.Begin(&q.Exchange)
 	head := x.requestHead()
-	head.Ends = x.up.message == allArrived || isWebSocket(x.request)
+	head.Ends = x.up.message == allArrived || isTunnel(x.request)
 	if r := q.Head(int64(x.w.Now), signature.ToServer, &head); mode.Ends(r) {
 		x.end(r, errInspectedRequest)
 		return false

@@ -60,7 +60,7 @@ const (
 // replaced; received is the only phase from which an attempt begins; every phase but done has a way to done, and done has none
 // out of it, so that an exchange that is free in the list of its worker handles no late event.
 var transitions = [phases][events]phase{
-	received: {halted: held, begun: connecting, refused: answering, finished: done},
+	received: {halted: held, begun: connecting, switched: tunnel, refused: answering, finished: done},
 	held:     {admitted: received, refused: answering, finished: done},
 	connecting: {
 		enqueued: queued, opened: sending, sent: awaiting, failed: received, refused: answering, finished: done,

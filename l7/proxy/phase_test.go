@@ -14,7 +14,7 @@ import (
 const phaseTable = `
 phase       halted  admitted  begun       enqueued  dequeued    opened   sent      failed    answered    switched  complete  refused    finished
 unused      .       .         .           .         .           .        .         .         .           .         .         .          .
-received    held    .         connecting  .         .           .        .         .         .           .         .         answering  done
+received    held    .         connecting  .         .           .        .         .         .           tunnel    .         answering  done
 held        .       received  .           .         .           .        .         .         .           .         .         answering  done
 connecting  .       .         .           queued    .           sending  awaiting  received  .           .         .         answering  done
 queued      .       .         .           .         connecting  .        .         received  .           .         .         answering  done

@@ -221,6 +221,9 @@ func (x *exchange) describe(took time.Duration) *Record {
 	if s := x.shield; s != nil && len(s.reason) > 0 {
 		r.Reason = view(s.reason)
 	}
+	if t := x.udp; t != nil && t.reason != "" {
+		r.Reason = t.reason
+	}
 	if x.traced != nil {
 		r.TraceID = x.traced.ID()
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/millrace/millrace/l7/route"
 	"github.com/millrace/millrace/l7/side"
 	"github.com/millrace/millrace/l7/trace"
+	"github.com/millrace/millrace/l7/udptunnel"
 	"github.com/millrace/millrace/l7/waf"
 )
 
@@ -124,6 +125,8 @@ type Rule struct {
 	Guard *Guard
 	// Firewall evaluates the messages of requests that Guard permits, before anything answers; nil evaluates nothing.
 	Firewall *waf.Firewall
+	// UDP relays datagrams of clients to targets that they name (RFC 9298), in place of all below; nil does not.
+	UDP *udptunnel.Service
 	// Pages are the contents of responses of the gateway; they come before those of the listener.
 	Pages Pages
 	// Backends are the pools that requests are spread over by weight. None answers by Response, or 500.

@@ -39,6 +39,8 @@ type Conn struct {
 	closed  atomic.Bool // the end is to be reported
 	over    bool        // it was
 
+	datagrams *datagrams // nil until some are taken
+
 	held      atomic.Int64 // bytes that QUIC has not taken, of all streams
 	timeout   atomic.Int64 // of writes, in nanoseconds; 0 is none
 	resetCode atomic.Uint64

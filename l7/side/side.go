@@ -39,10 +39,29 @@ const (
 
 // Caps holds what a stream can do.
 type Caps struct {
-	Protocol string // of the request, as access logs name it
-	Shared   bool   // the connection has other streams, so that it has no deadlines for one
-	Direct   Direct // the connection carries nothing but this stream, plainly; nil if not
+	Protocol  string    // of the request, as access logs name it
+	Shared    bool      // the connection has other streams, so that it has no deadlines for one
+	Datagrams Datagrams // of the stream; nil where its connection has none
+	Direct    Direct    // the connection carries nothing but this stream, plainly; nil if not
 }
+
+// Datagrams are those of a stream that its connection carries beside it (RFC 9297 2.1): they may be lost, and come in any order.
+type Datagrams interface {
+	// TakeDatagrams has f called on the loop with the payload of each, until Release.
+	TakeDatagrams(f func(p []byte))
+	// SendDatagram sends one. TakeDatagrams must have been called.
+	SendDatagram(p []byte) Sent
+}
+
+// Sent is the fate of a datagram.
+type Sent uint8
+
+// Values of Sent.
+const (
+	DatagramSent Sent = iota
+	DatagramLost      // there was no room for it
+	NoDatagrams       // the peer understands none
+)
 
 // Direct is a stream that is all of a connection with HTTP/1.1.
 type Direct interface {
