@@ -8,11 +8,10 @@ package udptunnel
 import (
 	"fmt"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
-
-	"net/url"
 )
 
 // Prefix is the path of the default template, before host and port (RFC 9298 3).
