@@ -24,7 +24,7 @@ func Compile(s waf.Settings) (waf.Ruleset, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg := coraza.NewWAFConfig().WithRootFS(root{})
+	cfg := coraza.NewWAFConfig().WithRootFS(root{}).WithDirectives(beginning(s))
 	for _, f := range files {
 		for _, d := range f.directives {
 			cfg = cfg.WithDirectives(d)
@@ -36,6 +36,15 @@ func Compile(s waf.Settings) (waf.Ruleset, error) {
 		return nil, locate(files, err)
 	}
 	return &ruleset{waf: w, settings: s}, nil
+}
+
+// beginning returns the directives before all files, which may say otherwise: rules that ask for content have it.
+func beginning(s waf.Settings) string {
+	text := "SecRequestBodyAccess On\n"
+	if s.Responses {
+		text += "SecResponseBodyAccess On\nSecResponseBodyMimeType text/plain text/html text/xml\n"
+	}
+	return text
 }
 
 // ending returns the directives that follow all files: what the configuration decides is not theirs to decide. Content stays in memory.

@@ -61,7 +61,7 @@ func TestErrorsOfRulesHaveTheirPlace(t *testing.T) {
 			t.Errorf("%q: at %s:%d %q, want line %d", c.text, e.Path, e.Line, e.Source, c.line)
 		}
 	}
-	for name, want := range map[string]string{"none-*.conf": "no such file", "crs:nothing": "no part", "/dev/zero": "not a regular file"} {
+	for name, want := range map[string]string{"crs:rules": "without its setup", "none-*.conf": "no such file", "crs:nothing": "no part", "/dev/zero": "not a regular file"} {
 		if _, err := Compile(waf.Settings{Files: []waf.File{{Name: name, Path: name}}}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", name, err, want)
 		}
@@ -110,6 +110,56 @@ func TestTheConfigurationDecidesTheMode(t *testing.T) {
 		tx = r.Begin()
 		if v := tx.Request(&waf.Request{Method: "GET", Target: "/?a=moved", Protocol: "HTTP/1.1"}, true); mode == waf.Prevent && v.Status != 403 {
 			t.Errorf("a redirection is answered %+v", v)
+		}
+		tx.Close()
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// The rule set is taken with its setup, the embedded one or one of a file.
+func TestTheRuleSetHasItsSetup(t *testing.T) {
+	dir := files(t, map[string]string{"setup.conf": "SecAction \"id:900990,phase:1,pass,nolog,setvar:tx.crs_setup_version=4000\"\n", "other.conf": "SecRuleEngine On\n"})
+	for list, want := range map[string]bool{"crs": true, "crs:setup crs:rules": true, "setup.conf crs:rules": true, "crs:recommended other.conf crs:rules": false, "crs:rules crs:setup": false} {
+		var s waf.Settings
+		for name := range strings.FieldsSeq(list) {
+			s.Files = append(s.Files, waf.File{Name: name, Path: dir + "/" + name})
+		}
+		if _, err := expand(s.Files); (err == nil) != want {
+			t.Errorf("%s: %v", list, err)
+		}
+	}
+}
+
+// Rules see content without a directive that asks for it, and a file may forbid it.
+func TestRulesSeeContent(t *testing.T) {
+	const rules = "SecRule ARGS \"@contains zap\" \"id:1,phase:2,deny,status:418\"\nSecRule RESPONSE_BODY \"@contains zap\" \"id:2,phase:4,deny,status:502\"\n"
+	form := &waf.Request{Method: "POST", Target: "/", Protocol: "HTTP/1.1", Fields: []semantics.Field{{Name: "Content-Type", Value: "application/x-www-form-urlencoded"}}}
+	page := &waf.Response{Status: 200, Protocol: "HTTP/1.1", Fields: []semantics.Field{{Name: "Content-Type", Value: "text/html"}}}
+	for text, want := range map[string][2]int{rules: {418, 502}, "SecRequestBodyAccess Off\nSecResponseBodyAccess Off\n" + rules: {}} {
+		dir := files(t, map[string]string{"a.conf": text})
+		r, err := Compile(waf.Settings{Files: []waf.File{{Name: "a.conf", Path: dir + "/a.conf"}}, Mode: waf.Prevent, Responses: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tx := r.Begin()
+		if v := tx.Request(form, false); v.Content != (want[0] != 0) {
+			t.Errorf("%q: %+v", text, v)
+		} else if v.Content {
+			if v := tx.Content([]byte("a=zap")); v.Status != want[0] {
+				t.Errorf("%q: content: %+v, want %d", text, v, want[0])
+			}
+		}
+		tx.Close()
+		tx = r.Begin()
+		tx.Request(&waf.Request{Method: "GET", Target: "/", Protocol: "HTTP/1.1"}, true)
+		if v := tx.Response(page, false); v.Content != (want[1] != 0) {
+			t.Errorf("%q: %+v", text, v)
+		} else if v.Content {
+			if v := tx.ResponseContent([]byte("<p>zap")); v.Status != want[1] {
+				t.Errorf("%q: content of a response: %+v, want %d", text, v, want[1])
+			}
 		}
 		tx.Close()
 		if err := r.Close(); err != nil {

@@ -93,7 +93,29 @@ func expand(list []waf.File) (files []ruleFile, err error) {
 			files = append(files, ruleFile{file: f, path: path, directives: []string{"Include " + abs}})
 		}
 	}
+	if f := withoutSetup(files); f != nil {
+		fail(f.file, "crs:rules comes without its setup, and would answer every request with 500",
+			"put crs:setup before it, or a file of your own that sets tx.crs_setup_version; crs is all of the rule set")
+	}
 	return files, errors.Join(errs...)
+}
+
+// withoutSetup returns the rules of the rule set where nothing before them sets what they begin with to check. A file that includes others
+// may do so.
+func withoutSetup(files []ruleFile) *ruleFile {
+	for i := range files {
+		f := &files[i]
+		if f.file.Name == "crs:rules" {
+			return f
+		}
+		if f.file.Name == "crs" || f.file.Name == "crs:setup" {
+			return nil
+		}
+		if text, err := readFile(f.path); f.path != "" && (err != nil || strings.Contains(text, "crs_setup_version") || strings.Contains(text, "Include")) {
+			return nil
+		}
+	}
+	return nil
 }
 
 // complete reports a file that cannot be read, or that ends in a directive that is not complete: Coraza leaves that out in silence.

@@ -272,6 +272,12 @@ func TestAFirewallThatTakesTooLong(t *testing.T) {
 		if s := r.counts.Sums(); s.Timeouts != 1 || s.Requests != 1 {
 			t.Errorf("%+v", s)
 		}
+		for len(r.waiting) > 0 {
+			r.finish()
+		}
+		if len(r.rules.seen) > 0 {
+			t.Errorf("what was answered before it was begun is evaluated: %q", r.rules.seen)
+		}
 		r.released(c)
 	}
 }

@@ -49,6 +49,8 @@ type Evaluation struct {
 	state   evaluationState
 	verdict Verdict // the last one
 	before  int     // matched rules that are counted
+
+	abandoned atomic.Bool // by Close, for a goroutine that has not begun
 }
 
 // evaluationState is the state of an Evaluation. Only the loop of its request reads and writes it.
@@ -84,6 +86,14 @@ func (e *Evaluation) Do(f func(Transaction) Verdict, do func(func()) bool, done 
 	e.state = working
 	e.f.Start(func() {
 		places <- struct{}{}
+		if e.abandoned.Load() { // a burst whose requests have long been answered must not take the CPUs from later ones
+			if e.tx != nil {
+				e.leave(e.tx, e.before)
+			}
+			<-places
+			pending.Add(-1)
+			return
+		}
 		v, ok := e.run(f)
 		<-places
 		pending.Add(-1)
@@ -140,9 +150,11 @@ func (e *Evaluation) TimedOut() { e.f.counts.timeouts.Add(1) }
 // Excess counts a request that is refused for it has more content than rules see.
 func (e *Evaluation) Excess() { e.f.counts.excess.Add(1) }
 
-// Close ends the evaluation. A goroutine that is at work ends the transaction when it is done.
+// Close ends the evaluation. A goroutine that is at work ends the transaction when it is done; one that waits for a place
+// does not begin.
 func (e *Evaluation) Close() {
 	was := e.state
+	e.abandoned.Store(true)
 	e.state = closed
 	if was == resting && e.tx != nil {
 		e.release()
