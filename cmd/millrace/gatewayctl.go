@@ -245,7 +245,8 @@ func newGatewayAnnounce(c *console) *cobra.Command {
 		Long: `Announce the service and SNAT addresses of a running gateway to its neighbours, by
 gratuitous ARP and unsolicited neighbour advertisements. The gateway does so by
 itself when it starts, when an address is added, and when a link comes up. Use this
-command to take over from another gateway.
+command to take over from another gateway. With sync.role the gateways do that by
+themselves, and only the active one announces: see millrace gateway role.
 
 --json prints one object: schema.`,
 		Example: `  millrace gateway announce`,

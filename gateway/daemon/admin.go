@@ -36,7 +36,7 @@ func (d *Daemon) adminHandler() http.Handler {
 	c.PostLogged("/v1/defence/add", "defence add", d.addVerdict)
 	c.PostLogged("/v1/defence/remove", "defence remove", d.removeVerdict)
 	c.Post("/v1/role", func(r *http.Request) (any, error) { return d.serveRole(c, r) })
-	c.PostLogged("/v1/announce", "announce", func(*http.Request) error { d.Announce(); return nil })
+	c.PostLogged("/v1/announce", "announce", func(*http.Request) error { return d.announceOnOrder() })
 	c.PostLogged("/v1/stop", "stop", func(*http.Request) error { d.Stop(); return nil })
 	c.PostLogged("/v1/drain", "drain", d.drain)
 	c.PostLogged("/v1/undrain", "undrain", d.undrain)

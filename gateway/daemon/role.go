@@ -221,6 +221,15 @@ func (d *Daemon) setRole(r *http.Request) (any, error) {
 // roleLimit bounds the wait for a change of the role.
 const roleLimit = 10 * time.Second
 
+// announceOnOrder announces the addresses, unless the other gateway answers for them.
+func (d *Daemon) announceOnOrder() error {
+	if !d.gate.Answers() {
+		return conflict(errors.New("this gateway is not the active one of two: the other one answers for the addresses (millrace gateway role active takes them)"))
+	}
+	d.Announce()
+	return nil
+}
+
 // awaitRole waits until the role has a state.
 func (d *Daemon) awaitRole(ctx context.Context, want role.State) (any, error) {
 	end := time.NewTimer(roleLimit)

@@ -61,9 +61,13 @@ func (r *roles) ip(g *site, args ...string) {
 // lost, and at no time do two answer.
 func TestHandOverOnPurpose(t *testing.T) {
 	t.Parallel()
-	r := newRoles(t, "mr-rolehand", "afxdp", 2*time.Second, [2]string{})
+	r := newRoles(t, "mr-rolehand", "afxdp", 4*time.Second, [2]string{})
 	r.startBoth()
 	j := r.judge()
+	if err := r.adminOf(r.second).Announce(t.Context()); err == nil || !strings.Contains(err.Error(), "the other one answers") {
+		t.Errorf("a standby announces: %v", err)
+	}
+	r.must(r.adminOf(r.site).Announce(t.Context()))
 	r.allDownloads(12, func() {
 		r.order(r.site, "standby")
 		r.order(r.site, "active")
@@ -89,7 +93,7 @@ func TestASuspendedGatewayDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	for _, driver := range []string{"afxdp", "afpacket"} {
 		t.Run(driver, func(t *testing.T) {
-			r := newRoles(t, "mr-rolestop"+driver[2:4], driver, 2*time.Second, [2]string{})
+			r := newRoles(t, "mr-rolestop"+driver[2:4], driver, 3*time.Second, [2]string{})
 			r.startBoth()
 			j := r.judge()
 			r.allDownloads(8, func() {
@@ -113,7 +117,7 @@ func TestASuspendedGatewayDoesNotAnswer(t *testing.T) {
 // and waits. When that is killed it takes over. A role with a second path does not notice the cut.
 func TestACutSyncLinkLeavesTheAddresses(t *testing.T) {
 	t.Parallel()
-	r := newRoles(t, "mr-rolecut", "afxdp", 2*time.Second, [2]string{})
+	r := newRoles(t, "mr-rolecut", "afxdp", 3*time.Second, [2]string{})
 	r.startBoth()
 	j := r.judge()
 	r.ip(r.site, "link", "set", "sync", "down")
@@ -122,7 +126,7 @@ func TestACutSyncLinkLeavesTheAddresses(t *testing.T) {
 			t.Fatalf("%+v", r.role(r.second))
 		}
 	}
-	time.Sleep(3 * r.lease)
+	time.Sleep(2 * r.lease)
 	st := r.role(r.second)
 	if r.second.entered("active") != 0 || !st.HeldOff || st.By == "" || st.Probes == 0 || st.Asks != 4 {
 		t.Errorf("while the sync is cut: %+v", st)
@@ -137,7 +141,7 @@ func TestACutSyncLinkLeavesTheAddresses(t *testing.T) {
 
 func TestASecondPath(t *testing.T) {
 	t.Parallel()
-	r := newRoles(t, "mr-rolepath", "afxdp", 2*time.Second, [2]string{
+	r := newRoles(t, "mr-rolepath", "afxdp", 3*time.Second, [2]string{
 		`, paths: [{listen: "198.18.0.11:3780", peer: "198.18.0.12:3780"}]`, `, paths: [{listen: "198.18.0.12:3780", peer: "198.18.0.11:3780"}]`,
 	})
 	r.startBoth()
@@ -155,7 +159,7 @@ func TestASecondPath(t *testing.T) {
 // gives way, before the links are joined again.
 func TestSplitBrainHeals(t *testing.T) {
 	t.Parallel()
-	r := newRoles(t, "mr-rolesplit", "afxdp", 2*time.Second, [2]string{})
+	r := newRoles(t, "mr-rolesplit", "afxdp", 3*time.Second, [2]string{})
 	r.startBoth()
 	j := r.judge()
 	_, err := r.sw.Run("ip", "link", "set", "p2", "nomaster")
@@ -182,7 +186,7 @@ func TestSplitBrainHeals(t *testing.T) {
 // TestADeviceOfTheActiveGatewayLosesItsLink takes the link of the active gateway's device down: the addresses move at once, and stay.
 func TestADeviceOfTheActiveGatewayLosesItsLink(t *testing.T) {
 	t.Parallel()
-	r := newRoles(t, "mr-rolelink", "afxdp", 2*time.Second, [2]string{})
+	r := newRoles(t, "mr-rolelink", "afxdp", 4*time.Second, [2]string{})
 	r.startBoth()
 	j := r.judge()
 	r.allDownloads(8, func() {
@@ -207,7 +211,7 @@ func TestADeviceOfTheActiveGatewayLosesItsLink(t *testing.T) {
 // TestHostilePacketsAtTheRolesPort sends garbage from the peer's own address and port.
 func TestHostilePacketsAtTheRolesPort(t *testing.T) {
 	t.Parallel()
-	r := newRoles(t, "mr-rolevil", "afxdp", time.Second, [2]string{})
+	r := newRoles(t, "mr-rolevil", "afxdp", 3*time.Second, [2]string{})
 	r.start()
 	r.awaitRole(r.site, "active", 1)
 	r.must(r.second.gate.Do(func() error {
@@ -237,17 +241,17 @@ func TestHostilePacketsAtTheRolesPort(t *testing.T) {
 // TestAPeerWithoutARole has a gateway of two start with a role beside one that has none and answers: it waits.
 func TestAPeerWithoutARole(t *testing.T) {
 	t.Parallel()
-	r := newRoles(t, "mr-rolenone", "afxdp", time.Second, [2]string{})
+	r := newRoles(t, "mr-rolenone", "afxdp", 2*time.Second, [2]string{})
 	text, err := os.ReadFile(r.file)
 	r.must(err)
-	r.must(os.WriteFile(r.file, []byte(strings.Replace(string(text), ", role: {lease: 1s}", "", 1)), 0o600))
+	r.must(os.WriteFile(r.file, []byte(strings.Replace(string(text), ", role: {lease: 2s}", "", 1)), 0o600))
 	r.start()
 	r.awaitRoleServed()
 	j := r.judge()
 	r.second.start()
 	r.awaitRole(r.second, "probing", 1)
 	r.awaitSynced()
-	time.Sleep(5 * r.lease)
+	time.Sleep(3 * r.lease)
 	if st := r.role(r.second); st.State.String() != "probing" || !st.HeldOff {
 		t.Errorf("%+v", st)
 	}

@@ -292,7 +292,7 @@ func TestTheStandbyTakesOverFromAKilledGateway(t *testing.T) {
 	t.Parallel()
 	for _, driver := range []string{"afxdp", "afpacket"} {
 		t.Run(driver, func(t *testing.T) {
-			r := newRoles(t, "mr-role"+driver[2:4], driver, 2*time.Second, [2]string{})
+			r := newRoles(t, "mr-role"+driver[2:4], driver, 4*time.Second, [2]string{})
 			r.startBoth()
 			j := r.judge()
 			r.allDownloads(50, func() {

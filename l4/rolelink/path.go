@@ -47,7 +47,7 @@ func (r *Runner) receive(p *path) {
 		case errors.Is(err, net.ErrClosed):
 			return
 		case errors.Is(err, syscall.ECONNREFUSED):
-			r.refused()
+			r.refused(p)
 			time.Sleep(failPause)
 		case err != nil:
 			time.Sleep(failPause)
@@ -67,10 +67,11 @@ func (r *Runner) receive(p *path) {
 	}
 }
 
-// refused handles that a host of the peer has no process at the port. Where a stream of the sync is up, there is one: a
-// gateway without a role, or of an earlier version, which answers for the addresses.
-func (r *Runner) refused() {
-	if up, _ := r.cfg.Streams(); up {
+// refused handles that the peer's host has no process at the port of a path. Where a stream of the sync is up, there is one: a
+// gateway without a role, or of an earlier version, which answers for the addresses. A path where the peer was never heard may be
+// missing in its file.
+func (r *Runner) refused(p *path) {
+	if up, _ := r.cfg.Streams(); up || p != r.paths[0] && p.heard.Load() == 0 {
 		return
 	}
 	r.do(func(m *role.Machine, now clock.Time) { m.Refused(now) })
