@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,8 +22,9 @@ type router struct {
 	s       *Speaker
 	log     *lockedLog
 	dials   chan net.Conn
-	times   []time.Time // of dials
-	refused bool        // dials
+	mu      sync.Mutex
+	dialled []time.Time
+	refused atomic.Bool // dials
 	stop    func()
 
 	conn net.Conn
@@ -74,8 +76,10 @@ func with(t *testing.T, c Config, f func(r *router)) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &router{t: t, dials: make(chan net.Conn, 16), log: &lockedLog{}}
 		r.s = New(c, Options{Log: slog.New(slog.NewTextHandler(r.log, nil)), Dial: func(context.Context, *Peer) (net.Conn, error) {
-			r.times = append(r.times, time.Now())
-			if r.refused {
+			r.mu.Lock()
+			r.dialled = append(r.dialled, time.Now())
+			r.mu.Unlock()
+			if r.refused.Load() {
 				return nil, fmt.Errorf("connection refused")
 			}
 			a, b := net.Pipe()
@@ -232,6 +236,13 @@ func (r *router) wantNotification(c code, sub uint8) *Notification {
 func (r *router) status() PeerStatus {
 	synctest.Wait()
 	return r.s.Status().Peers[0]
+}
+
+// times returns when the speaker has dialled.
+func (r *router) times() []time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.dialled)
 }
 
 // since returns how much of the bubble's virtual time has passed.

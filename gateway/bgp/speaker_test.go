@@ -260,7 +260,7 @@ func TestConfigureKeepsSessions(t *testing.T) {
 		r.wantEnd()
 		c.Drain = time.Minute
 		r.s.Configure(c)
-		if st := r.status(); st.State != Established || len(r.times) != 1 {
+		if st := r.status(); st.State != Established || len(r.times()) != 1 {
 			t.Fatalf("another drain ended the session: %+v", st)
 		}
 		p := testPeer()

@@ -177,6 +177,7 @@ func TestRoutesThatComeAndGo(t *testing.T) {
 		r.wantEnd()
 		for i := range 5000 {
 			r.send(message(typeUpdate, 0, 0, 0, 0, 32, 10, 0, 0, byte(i)))
+			r.send(message(typeUpdate, 0, 0, 0, 0, 32, 10, 1, byte(i>>8), byte(i)))
 			r.send(message(typeUpdate, 0, 5, 32, 10, 1, byte(i>>8), byte(i), 0, 0))
 		}
 		if st := r.status(); st.State != Established || st.Received != 256 {
@@ -194,9 +195,10 @@ func TestAPeerThatFlaps(t *testing.T) {
 			r.wantEnd()
 			r.conn.Close()
 		}
-		for i := 1; i < len(r.times); i++ {
+		times := r.times()
+		for i := 1; i < len(times); i++ {
 			most := min(5*time.Second<<(i-1), time.Minute)
-			if d := r.times[i].Sub(r.times[i-1]); d > most || d < most*3/4 {
+			if d := times[i].Sub(times[i-1]); d > most || d < most*3/4 {
 				t.Errorf("dial %d after %v, want %v", i, d, most)
 			}
 		}
@@ -221,7 +223,7 @@ func TestAPeerThatFlaps(t *testing.T) {
 // TestAPeerThatIsAway says so once in the log.
 func TestAPeerThatIsAway(t *testing.T) {
 	with(t, testConfig(testPeer()), func(r *router) {
-		r.refused = true
+		r.refused.Store(true)
 		time.Sleep(time.Hour)
 		if n := strings.Count(r.log.String(), "state=down"); n > 1 {
 			t.Errorf("%d lines:\n%s", n, r.log)
