@@ -57,6 +57,8 @@ func blocksOf(page string) (blocks []block, err error) {
 			if b.kind, err = kindOf(fence.FindStringSubmatch(text)[1], prose); err != nil {
 				return nil, fmt.Errorf("line %d: %w", i+1, err)
 			}
+		case b == nil && strings.HasPrefix(text, "<!-- test"):
+			return nil, fmt.Errorf("line %d: hidden commands begin in the line behind <!-- test", i+1)
 		case b == nil:
 			prose += line
 		case text == "```" || text == "-->":
@@ -291,6 +293,7 @@ func TestBlocksOfRecipes(t *testing.T) {
 		"These are not run\nby the tests: x.\n```console\n$ a\n```\n": "",
 		"```yaml\nlisteners: []\n```\n":                               "a comment with its path",
 		"```yaml\n# gateway.yaml\nlisteners: []\n```\n":               "",
+		"<!-- test false -->\n":                                       "hidden commands begin",
 		"```sh\ntrue\n":                                               "does not end",
 	} {
 		if _, err := blocksOf(page); (err == nil) != (wrong == "") || err != nil && !strings.Contains(err.Error(), wrong) {
