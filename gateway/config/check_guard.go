@@ -21,6 +21,27 @@ func (d *checker) checkAuth(c *Config, r *Route, at *guardPlace) {
 	}
 }
 
+// checkUsers reports limits by user of a route that knows none.
+func checkUsers(d *checker, c *Config, r *Route, at *guardPlace, byUser map[string]bool) {
+	if r.Auth != nil && (r.Auth.Basic != nil || r.Auth.JWT != nil) {
+		return
+	}
+	for _, l := range r.listenersOf(c) {
+		if l.TLS != nil && l.TLS.ClientAuth != nil {
+			return
+		}
+	}
+	const remedy = "add auth.basic or auth.jwt to the route, or tls.client_auth to its listener"
+	for k, name := range r.RateLimits {
+		if byUser[name] {
+			d.Fail(at.rateLimits[k], remedy, "rate limit %q is by user, and nothing names the users of route %q", name, r.Name)
+		}
+	}
+	if at.perUser != nil {
+		d.Fail(at.perUser, remedy, "per_user has no effect: nothing names the users of route %q", r.Name)
+	}
+}
+
 // checkGuards reports limits that are not there or not used.
 func (d *checker) checkGuards(c *Config) {
 	lines, known := map[string]int{}, []string(nil)
@@ -37,12 +58,23 @@ func (d *checker) checkGuards(c *Config) {
 			}
 		}
 	}
+	byUser := map[string]bool{}
+	for i := range c.RateLimits {
+		byUser[c.RateLimits[i].Name] = c.RateLimits[i].Key.By == RateByUser
+	}
 	for i := range c.Listeners {
-		refer(c.Listeners[i].RateLimits, d.places.listeners[i].guard.rateLimits)
+		at := d.places.listeners[i].guard.rateLimits
+		refer(c.Listeners[i].RateLimits, at)
+		for k, name := range c.Listeners[i].RateLimits {
+			if byUser[name] {
+				d.Fail(at[k], "name it in rate_limits of routes", "rate limit %q is by user, who is known once a route has asked for credentials", name)
+			}
+		}
 	}
 	for i := range c.Routes {
 		r, at := &c.Routes[i], d.places.routes[i].guard.rateLimits
 		refer(r.RateLimits, at)
+		checkUsers(d, c, r, &d.places.routes[i].guard, byUser)
 		for _, l := range r.listenersOf(c) {
 			for k, name := range r.RateLimits {
 				if slices.Contains(l.RateLimits, name) {

@@ -63,6 +63,12 @@ func (d *checker) checkPool(p *Pool, at *poolPlace) {
 	if p.EarlyData && p.Protocol != PoolH3 { // crypto/tls sends none over TCP
 		d.Fail(at.earlyData, "leave it out", "pool %q speaks %s: early data is sent to backends of H3 alone", p.Name, p.Protocol)
 	}
+	switch {
+	case at.queued != nil && p.Limits.Queued > 0 && p.Protocol == PoolTCP:
+		d.Fail(at.queued, "limits.pending bounds the connections that wait", "pool %q passes TCP through: there are no requests", p.Name)
+	case at.queued != nil && p.Limits.Queued > 0 && p.Limits.Requests == 0:
+		d.Fail(at.queued, "add limits.requests, which they wait for", "queued has no effect: pool %q takes any number of requests", p.Name)
+	}
 	if p.Protocol == PoolH3 && p.ProxyProtocol != ProxyNone {
 		d.Fail(at.proxyProtocol, "leave it out", "proxy_protocol is of TCP, and pool %q speaks HTTP/3", p.Name)
 	}

@@ -178,14 +178,14 @@ routes:
     upgrades: [tcp]
     rate_limits: [z, rl]
     sources: {deny: [192.0.2.9], allow: [192.0.2.8], default: deny}
-    concurrency: {requests: 3, pending: 4, wait: 1m}
+    concurrency: {requests: 3, per_user: 2, pending: 4, wait: 1m}
     maintenance: {retry_after: 1m, allow: 192.0.2.9}
     limits: {body_bytes: 5}
     waf: {mode: prevent, rules: b, body_bytes: 2048, excess: pass, timeout: 2s, responses: true}
     error_pages: [{status: 503, file: p.html, content_type: text/plain}]
     auth:
       basic: {file: v, realm: r}
-      jwt: {issuer: j, audiences: [b], jwks_file: v, jwks_url: "https://b.example", ca_file: f, refresh: 1m, leeway: 1s, cookie: c, realm: r, claims: [{name: x-a, claim: b}]}
+      jwt: {issuer: j, audiences: [b], jwks_file: v, jwks_url: "https://b.example", ca_file: f, refresh: 1m, leeway: 1s, cookie: c, realm: r, user_claim: u, claims: [{name: x-a, claim: b}]}
       forward: {pool: q, path: /v, timeout: 1s, request_headers: x-a, response_headers: x-b}
     rules:
       - name: u
@@ -214,7 +214,7 @@ pools:
        tcp: [{send: x, send_hex: "01", expect: y, expect_hex: "02"}],
        udp: {send: x, send_hex: "01", expect: y, expect_hex: "02", silence: success}},
      retry_content: 1, panic_threshold: 1, slow_start: 1s, drain: 1s, idle_connections: 1, connection_requests: 1,
-     limits: {requests: 1, connections: 1, pending: 1, header_bytes: 1024, header_fields: 9}, timeouts: {connect: 1s, wait: 1s, response: 1s, body: 1s, idle: 1s},
+     limits: {requests: 1, queued: 1, connections: 1, pending: 1, header_bytes: 1024, header_fields: 9}, timeouts: {connect: 1s, wait: 1s, response: 1s, body: 1s, idle: 1s},
      retry_budget: {percent: 1, interval: 1s, min_rate: 1}}
 `
 
@@ -260,12 +260,14 @@ func set(to map[string]any, from map[string]any, s *strictyaml.Schema, path stri
 func required(sample map[string]any, s *strictyaml.Schema) map[string]any {
 	out := map[string]any{}
 	keys := slices.Clone(object(s).Required)
-	for _, p := range object(s).Properties { // acme and on_demand: one of several is required
+	for _, p := range object(s).Properties { // one of several is required
 		switch p.Name {
 		case "on_demand":
 			keys = append(keys, "names")
 		case "suffixes":
 			keys = append(keys, "names", "ask")
+		case "per_user", "queued": // the one needs users, the other has no effect without it
+			keys = append(keys, "requests")
 		}
 	}
 	for _, key := range keys {

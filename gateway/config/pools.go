@@ -154,6 +154,7 @@ type SuccessRate struct {
 type PoolLimits struct {
 	Requests    int // key "requests": in progress, default 0; more are answered by 503
 	Connections int // key "connections": open ones, default 0
+	Queued      int // key "queued": requests beyond Requests that wait for one to end, for Timeouts.Wait at most; default 0: they are answered by 503
 	Pending     int // key "pending": requests and streams that wait for a connection, default 1024
 
 	HeaderBytes  int // key "header_bytes": of the header of a response, default 65536

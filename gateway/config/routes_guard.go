@@ -34,6 +34,7 @@ type RateBy string
 // The values of RateBy.
 const (
 	RateByClient RateBy = "client" // the prefix of its address
+	RateByUser   RateBy = "user"   // who the credentials of the route or the certificate of the client name
 	RateByHeader RateBy = "header" // the first line of a field
 	RateByCookie RateBy = "cookie"
 	RateByQuery  RateBy = "query" // a parameter
@@ -54,7 +55,8 @@ const (
 
 // Concurrency bounds the requests of a route that are served at a time, by all loops together. Those beyond it wait.
 type Concurrency struct {
-	Requests int           // key "requests", required
+	Requests int           // key "requests": 0 (default) is no bound; this or PerUser is required
+	PerUser  int           // key "per_user": of each user; more get 429. 0 (default) is no bound
 	Pending  int           // key "pending": requests that wait, default 1024
 	Wait     time.Duration // key "wait": of each of them, default 5s
 }
@@ -109,6 +111,7 @@ type JWTAuth struct {
 	Cookie    string        // key "cookie": that has the token where there is no Authorization; default none
 	Realm     string        // key "realm", default "restricted"
 	Claims    []ClaimField  // key "claims": fields of the request that have claims
+	UserClaim string        // key "user_claim": names the user for limits and the access log, default "sub"
 }
 
 // ClaimField is a field of requests that has a claim of the token, in place of what the client has sent under its name.
@@ -129,7 +132,7 @@ type ForwardAuth struct {
 func newBasicAuth() *BasicAuth { return &BasicAuth{Realm: "restricted"} }
 
 func newJWTAuth() *JWTAuth {
-	return &JWTAuth{Refresh: 10 * time.Minute, Leeway: 30 * time.Second, Realm: "restricted"}
+	return &JWTAuth{UserClaim: "sub", Refresh: 10 * time.Minute, Leeway: 30 * time.Second, Realm: "restricted"}
 }
 
 func newForwardAuth() *ForwardAuth { return &ForwardAuth{Path: "/", Timeout: 5 * time.Second} }

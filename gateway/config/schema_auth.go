@@ -49,6 +49,7 @@ func (d guardDecoder) jwt(n *yaml.Node, j *JWTAuth, at *guardPlace) {
 		strictyaml.Optional("leeway", func(n *yaml.Node) { d.Duration(n, "leeway", &j.Leeway, 0, 10*time.Minute) }),
 		strictyaml.Optional("cookie", func(n *yaml.Node) { d.token(n, "cookie", &j.Cookie) }),
 		strictyaml.Optional("realm", func(n *yaml.Node) { d.realm(n, &j.Realm) }),
+		strictyaml.Optional("user_claim", func(n *yaml.Node) { d.Text(n, "user_claim", &j.UserClaim) }),
 		strictyaml.Optional("claims", func(n *yaml.Node) {
 			lines := map[string]int{}
 			d.List(n, "claims", maxEdits, func(n *yaml.Node) {

@@ -19,6 +19,7 @@ type guardPlace struct {
 	rateLimits []*yaml.Node
 	auth       *yaml.Node
 	authPool   *yaml.Node
+	perUser    *yaml.Node // of concurrency
 	files      []filePlace
 }
 
@@ -40,12 +41,28 @@ func (d guardDecoder) guardFields(r *Route, at *guardPlace) []strictyaml.Field {
 		strictyaml.Optional("auth", func(n *yaml.Node) { at.auth = n; r.Auth = &Auth{}; d.auth(n, r.Auth, at) }),
 		strictyaml.Optional("concurrency", func(n *yaml.Node) {
 			r.Concurrency = newConcurrency()
-			d.Mapping(n, "concurrency",
-				strictyaml.Required("requests", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "requests", &r.Concurrency.Requests, 1, maxRate) }),
+			k := keyPlaces{"": n}
+			defer func() { d.checkConcurrency(r.Concurrency, k) }()
+			d.Mapping(n, "concurrency", k.under("",
+				strictyaml.Optional("per_user", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "per_user", &r.Concurrency.PerUser, 1, maxRate) }),
+				strictyaml.Optional("requests", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "requests", &r.Concurrency.Requests, 0, maxRate) }),
 				strictyaml.Optional("pending", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "pending", &r.Concurrency.Pending, 0, 1<<20) }),
 				strictyaml.Optional("wait", func(n *yaml.Node) { d.Duration(n, "wait", &r.Concurrency.Wait, time.Millisecond, maxTimeout) }),
-			)
+			)...)
+			at.perUser = k["per_user"]
 		}),
+	}
+}
+
+// checkConcurrency reports bounds that bound nothing.
+func (d guardDecoder) checkConcurrency(c *Concurrency, k keyPlaces) {
+	if c.Requests == 0 && c.PerUser == 0 && !d.FailedAt(k[""]) {
+		d.Fail(k[""], "add requests, or per_user", "concurrency bounds nothing")
+	}
+	for _, key := range []string{"pending", "wait"} {
+		if k[key] != nil && c.Requests == 0 && c.PerUser > 0 {
+			d.Fail(k[key], leaveOut, "%s is not for per_user: requests of a user beyond it get 429 at once", key)
+		}
 	}
 }
 
@@ -91,7 +108,7 @@ func (d guardDecoder) rateKey(n *yaml.Node, to *RateKey) {
 	k := keyPlaces{"": n}
 	d.Mapping(n, "key", k.under("",
 		strictyaml.Optional("by", func(n *yaml.Node) {
-			strictyaml.Choice(d.Decoder, n, "by", &to.By, RateByClient, RateByHeader, RateByCookie, RateByQuery, RateByPath, RateByValue, RateByAll)
+			strictyaml.Choice(d.Decoder, n, "by", &to.By, RateByClient, RateByHeader, RateByCookie, RateByQuery, RateByPath, RateByValue, RateByUser, RateByAll)
 		}),
 		strictyaml.Optional("name", func(n *yaml.Node) { d.token(n, "name", &to.Name) }),
 		strictyaml.Optional("value", func(n *yaml.Node) { d.variableText(n, &to.Value) }),

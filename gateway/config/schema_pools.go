@@ -18,6 +18,7 @@ type poolPlace struct {
 	proxyProtocol        *yaml.Node
 	fieldNames           *yaml.Node
 	earlyData            *yaml.Node
+	queued               *yaml.Node
 	fastCGI              *yaml.Node
 	backends             []poolBackendPlace
 	health               keyPlaces
@@ -71,7 +72,10 @@ func (d *l7Decoder) pools(n *yaml.Node, c *Config) {
 			limit(d.decoder, "panic_threshold", &p.Panic, 100),
 			strictyaml.Optional("limits", func(n *yaml.Node) {
 				d.Mapping(n, "limits", limit(d.decoder, "requests", &p.Limits.Requests, maxRate),
-					limit(d.decoder, "connections", &p.Limits.Connections, maxRate), limit(d.decoder, "pending", &p.Limits.Pending, 1<<20),
+					limit(d.decoder, "connections", &p.Limits.Connections, maxRate), limit(d.decoder, "pending", &p.Limits.Pending, 1<<20), strictyaml.Optional("queued", func(n *yaml.Node) {
+						at.queued = n
+						strictyaml.Integer(d.Decoder, n, "queued", &p.Limits.Queued, 0, 1<<20)
+					}),
 					headerBytes(d, &p.Limits.HeaderBytes), headerFields(d, &p.Limits.HeaderFields))
 			}),
 			strictyaml.Optional("timeouts", func(n *yaml.Node) {

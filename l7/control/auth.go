@@ -85,6 +85,9 @@ func (s *Set) planIssuer(cfg *config.Config, route string, c *config.JWTAuth) (*
 		i.client = keyClient(conf)
 	}
 	b := proxy.Bearer{Realm: c.Realm, Tokens: i.tokens, Cookie: c.Cookie}
+	if c.UserClaim != "sub" {
+		b.User = c.UserClaim
+	}
 	for _, f := range c.Claims {
 		b.Fields = append(b.Fields, proxy.ClaimField{Name: f.Name, Claim: f.Claim})
 	}

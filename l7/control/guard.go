@@ -18,6 +18,7 @@ type guards struct {
 	listeners map[string]*proxy.GuardCounts // by the listener's name
 	routes    map[string]*proxy.GuardCounts // by the route's
 	places    map[string]*proxy.Places      // the same
+	perUser   map[string]*proxy.UserPlaces  // by route
 	users     map[string]*auth.Users        // the same
 	issuers   map[string]*issuer            // the same
 	auths     map[string]proxy.Authority    // the same, but for those that need pools
@@ -32,7 +33,7 @@ type rateLimit struct {
 // planGuards returns the guards of a configuration. What it leaves as it was keeps its state: what clients have spent, and counters.
 func (s *Set) planGuards(cfg *config.Config) (guards, error) {
 	g := guards{
-		limits: map[string]*rateLimit{}, listeners: map[string]*proxy.GuardCounts{}, routes: map[string]*proxy.GuardCounts{}, places: map[string]*proxy.Places{},
+		limits: map[string]*rateLimit{}, listeners: map[string]*proxy.GuardCounts{}, routes: map[string]*proxy.GuardCounts{}, places: map[string]*proxy.Places{}, perUser: map[string]*proxy.UserPlaces{},
 		users: map[string]*auth.Users{}, issuers: map[string]*issuer{}, auths: map[string]proxy.Authority{},
 	}
 	for i := range cfg.RateLimits {
@@ -70,7 +71,12 @@ func (s *Set) planGuards(cfg *config.Config) (guards, error) {
 		if a != nil {
 			g.auths[name] = a
 		}
-		if c := cfg.Routes[i].Concurrency; c != nil {
+		if c := cfg.Routes[i].Concurrency; c != nil && c.PerUser > 0 {
+			if g.perUser[name] = s.guards.perUser[name]; g.perUser[name] == nil {
+				g.perUser[name] = proxy.NewUserPlaces(c.PerUser)
+			}
+		}
+		if c := cfg.Routes[i].Concurrency; c != nil && c.Requests > 0 {
 			if g.places[name] = s.guards.places[name]; g.places[name] == nil {
 				g.places[name] = proxy.NewPlaces(placesOf(c))
 			}
@@ -88,8 +94,12 @@ func (s *Set) useGuards(n *plan) {
 	s.useIssuers(s.guards.issuers, n.guards.issuers)
 	s.guards = n.guards
 	for i := range n.cfg.Routes {
-		if c := n.cfg.Routes[i].Concurrency; c != nil {
-			s.guards.places[n.cfg.Routes[i].Name].Set(placesOf(c))
+		c, name := n.cfg.Routes[i].Concurrency, n.cfg.Routes[i].Name
+		if p := s.guards.places[name]; p != nil {
+			p.Set(placesOf(c))
+		}
+		if p := s.guards.perUser[name]; p != nil {
+			p.Set(c.PerUser)
 		}
 	}
 }
@@ -121,7 +131,7 @@ var rateBys = map[config.RateBy]rewrite.KeyBy{
 
 // rateKey returns what requests count by. The error is that of a value that config has not checked.
 func rateKey(c *config.RateKey) (k proxy.RateKey, err error) {
-	k = proxy.RateKey{Key: rewrite.Key{By: rateBys[c.By], Name: c.Name}, All: c.By == config.RateByAll, Prefix4: c.Prefix4, Prefix6: c.Prefix6}
+	k = proxy.RateKey{Key: rewrite.Key{By: rateBys[c.By], Name: c.Name}, All: c.By == config.RateByAll, User: c.By == config.RateByUser, Prefix4: c.Prefix4, Prefix6: c.Prefix6}
 	if c.By == config.RateByValue {
 		k.Value, err = rewrite.ParseTemplate(c.Value)
 	}
@@ -136,7 +146,7 @@ func (n *plan) listenerGuard(l *config.Listener) *proxy.Guard {
 // routeGuard returns the guard of a route, nil if it refuses nothing.
 func (n *plan) routeGuard(r *config.Route) *proxy.Guard {
 	return guardOf(&proxy.Guard{
-		Limits: n.limitsOf(r.RateLimits), Sources: sourcesOf(n.cfg.Lists().Routes[r.Name]), Places: n.guards.places[r.Name], Counts: n.guards.routes[r.Name],
+		Limits: n.limitsBy(r.RateLimits, false), UserLimits: n.limitsBy(r.RateLimits, true), PerUser: n.guards.perUser[r.Name], Sources: sourcesOf(n.cfg.Lists().Routes[r.Name]), Places: n.guards.places[r.Name], Counts: n.guards.routes[r.Name],
 		Auth: n.authOf(r), Maintenance: maintenanceOf(r.Maintenance),
 	})
 }
@@ -158,10 +168,15 @@ func maintenanceOf(m *config.Maintenance) *proxy.Maintenance {
 
 // guardOf returns nil for a guard without parts: requests then cost nothing.
 func guardOf(g *proxy.Guard) *proxy.Guard {
-	if len(g.Limits) == 0 && g.Sources == nil && g.Places == nil && g.Auth == nil && g.Maintenance == nil {
+	if len(g.Limits) == 0 && g.Sources == nil && g.Places == nil && g.Auth == nil && g.Maintenance == nil && len(g.UserLimits) == 0 && g.PerUser == nil {
 		return nil
 	}
 	return g
+}
+
+// limitsBy returns those of limits that are by user, or the others.
+func (n *plan) limitsBy(names []string, user bool) []*proxy.RateLimit {
+	return slices.DeleteFunc(n.limitsOf(names), func(l *proxy.RateLimit) bool { return l.Key.User != user })
 }
 
 func (n *plan) limitsOf(names []string) (list []*proxy.RateLimit) {

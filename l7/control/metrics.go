@@ -100,6 +100,7 @@ func writePools(s *Set, w *metrics.Writer, order []*pooled) {
 	most := listedOf(&w.Selection, states)
 	for i, p := range pools {
 		writePool(w, &states[i], most)
+		writeQueue(w, p)
 		writeAffinity(w, states[i].Name, p.affinity)
 		writeNames(w, states[i].Name, namesOfPool(s.names, &p.cfg))
 	}
@@ -223,6 +224,17 @@ func listedOf(sel *metrics.Selection, pools []pool.Status) int {
 		}
 		share = min(share, 2*listedBackends)
 	}
+}
+
+// writeQueue writes the state of a pool's queue, if it has one.
+func writeQueue(w *metrics.Writer, p *pooled) {
+	if p.cfg.Limits.Queued == 0 {
+		return
+	}
+	st, in := p.proxy.Places.Status(), metrics.Label{Name: "pool", Value: p.cfg.Name}
+	w.Gauge("millrace_pool_queued_requests", "Requests that wait for limits.requests of their pool.", float64(st.Pending), in)
+	w.Counter("millrace_pool_queue_failures_total", "Requests that got 503 by limits.queued.", st.Full, in, metrics.Label{Name: "reason", Value: "full"})
+	w.Counter("millrace_pool_queue_failures_total", "Requests that got 503 by limits.queued.", st.Timeouts, in, metrics.Label{Name: "reason", Value: "timeout"})
 }
 
 // writePool writes what a pool counts, with at most so many of its backends.

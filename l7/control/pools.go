@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"crypto/sha256"
 	ctls "crypto/tls"
 	"math/rand/v2"
@@ -41,7 +42,9 @@ func (s *Set) planPool(cfg *config.Config, c *config.Pool) (*pooled, error) {
 		return nil, err
 	}
 	if old != nil {
-		p.Pool, p.drains = old.Pool, old.drains
+		if p.Pool, p.drains = old.Pool, old.drains; p.proxy != old.proxy { // requests that began before count, too
+			p.proxy.Places = old.proxy.Places
+		}
 	} else {
 		made, err := pool.New(p.options(s, cfg), s.opt.Inherited.down(c.Name, backendsOf(s.names, c)), rand.Uint64())
 		if err != nil {
@@ -84,6 +87,7 @@ var affinitySecret = random.Key{rand.Uint64(), rand.Uint64()}
 func (p *pooled) connections(s *Set, cfg *config.Config) (err error) {
 	c := &p.cfg
 	p.proxy = &proxy.Pool{
+		Places:  proxy.NewPlaces(proxy.PlacesOptions{}),
 		Connect: c.Timeouts.Connect, Wait: bound(c.Timeouts.Wait), Response: c.Timeouts.Response, Body: c.Timeouts.Body, Idle: c.Timeouts.Idle, MaxIdle: c.Idle, MaxUses: c.Uses,
 		Replay:      none(c.RetryContent),
 		Header:      side.HeaderLimits{Bytes: c.Limits.HeaderBytes, Fields: c.Limits.HeaderFields},
@@ -114,6 +118,25 @@ func (p *pooled) check() *health.Check {
 		check.Conn.FastCGI = f.Root
 	}
 	return &check
+}
+
+// unqueued returns the bound of requests at which the pool refuses: none where they wait.
+func unqueued(c *config.Pool) int {
+	if c.Limits.Queued > 0 {
+		return 0
+	}
+	return c.Limits.Requests
+}
+
+// longestWait is the wait where timeouts.wait is 0.
+const longestWait = time.Hour
+
+// queueOf returns the bounds of requests that wait, the zero value where none does.
+func queueOf(c *config.Pool) (o proxy.PlacesOptions) {
+	if c.Limits.Queued > 0 {
+		o = proxy.PlacesOptions{Requests: c.Limits.Requests, Pending: c.Limits.Queued, Wait: cmp.Or(c.Timeouts.Wait, longestWait)}
+	}
+	return o
 }
 
 var protocols = map[config.PoolProtocol]proxy.PoolProtocol{
@@ -203,7 +226,7 @@ func (p *pooled) options(s *Set, cfg *config.Config) pool.Options {
 	c := &p.cfg
 	o := pool.Options{
 		Name: c.Name, Balance: balances[c.Balance], SlowStart: c.SlowStart, PanicThreshold: c.Panic, Check: p.check(), Notify: s.opt.OnEvent,
-		Limits:      pool.Limits{Requests: c.Limits.Requests, Connections: c.Limits.Connections, Pending: c.Limits.Pending},
+		Limits:      pool.Limits{Requests: unqueued(c), Connections: c.Limits.Connections, Pending: c.Limits.Pending},
 		RetryBudget: pool.RetryBudget{Percent: none(c.RetryBudget.Percent), MinPerSecond: none(c.RetryBudget.MinRate), Window: c.RetryBudget.Interval},
 		Secret:      cfg.HashKey.Key,
 	}

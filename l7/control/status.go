@@ -70,7 +70,8 @@ type PoolStatus struct {
 	Balance       config.PoolBalance  `json:"balance"`
 	Panic         bool                `json:"panic"` // too few backends are up, and health is ignored
 	Retries       uint64              `json:"retries"`
-	RetriesDenied uint64              `json:"retries_denied"` // by the budget
+	RetriesDenied uint64              `json:"retries_denied"`   // by the budget
+	Queued        *int                `json:"queued,omitempty"` // requests that wait, where the pool has limits.queued
 	Backends      []BackendStatus     `json:"backends"`
 	Summary       *PoolSummary        `json:"summary,omitempty"` // in place of the backends, where Summarize was called
 	Names         []NameStatus        `json:"names,omitempty"`   // that backends come from
@@ -209,6 +210,10 @@ func (p *pooled) status(now clock.Time) PoolStatus {
 	out := PoolStatus{
 		Name: p.cfg.Name, Protocol: p.cfg.Protocol, Balance: p.cfg.Balance, Panic: st.Panic, Retries: st.Retries, RetriesDenied: st.RetriesDenied,
 		Backends: []BackendStatus{},
+	}
+	if p.cfg.Limits.Queued > 0 {
+		n := p.proxy.Places.Status().Pending
+		out.Queued = &n
 	}
 	for i := range st.Backends {
 		out.Backends = append(out.Backends, backendStatus(now, &st.Backends[i]))

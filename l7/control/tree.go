@@ -142,6 +142,7 @@ func (s *Set) use(n *plan) error {
 		}
 	}
 	for _, p := range n.order {
+		p.proxy.Places.Set(queueOf(&p.cfg))
 		if p.fresh {
 			p.fresh = false
 			continue

@@ -172,6 +172,14 @@ func (x *exchange) toPool(path, query string, client netip.Addr) {
 		x.answer(errUnavailable)
 		return
 	}
+	if x.pooled.Places.bounds() && !(guarding{x}).placeInPool(path, query, client) {
+		return
+	}
+	dispatch(x, path, query, client)
+}
+
+// dispatch sends the request to its pool.
+func dispatch(x *exchange, path, query string, client netip.Addr) {
 	x.forward(path, query)
 	if x.outgoing.Path == "" { // what a rule has made of it is none
 		x.refuse(side.RefusedPath)

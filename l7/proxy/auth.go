@@ -111,6 +111,7 @@ type Bearer struct {
 	Tokens *auth.Tokens
 	Cookie string // that may have the token where there is no Authorization; "" is none
 	Fields []ClaimField
+	User   string            // claim that names the user; "" is the subject
 	caches []auth.TokenCache // of each worker
 }
 
@@ -144,7 +145,9 @@ func (b *Bearer) authorize(x guarding, g *Guard) bool {
 		return false
 	}
 	h := x.holding()
-	h.user = append(h.user[:0], claims.Subject...)
+	if h.user = append(h.user[:0], claims.Subject...); b.User != "" {
+		h.user = append(h.user[:0], claims.Text(b.User)...)
+	}
 	for i := range b.Fields {
 		f := &b.Fields[i]
 		h.names = append(h.names, f.Name)

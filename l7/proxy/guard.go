@@ -22,8 +22,10 @@ type Guard struct {
 	Maintenance *Maintenance // nil is none
 	Body        int64        // bytes of a request, in place of the listener's limit; 0 is that
 	Limits      []*RateLimit
-	Auth        Authority // of a route; nil asks for no credentials
-	Places      *Places   // of a route; nil is no bound
+	UserLimits  []*RateLimit // of a route, whose key is the user
+	PerUser     *UserPlaces  // of a route; nil is no bound
+	Auth        Authority    // of a route; nil asks for no credentials
+	Places      *Places      // of a route; nil is no bound
 	Counts      *GuardCounts
 }
 
@@ -89,11 +91,16 @@ func (c *GuardCounts) Refused() (sum [GuardReasons]uint64) {
 type hold struct {
 	next   *hold
 	kind   holdKind
-	reason []byte            // why the request was refused, for the access log
-	spent  []spent           // of limits that the response announces
-	text   []byte            // of its fields
-	places *Places           // of which it has one
-	extra  []semantics.Field // of the response of the gateway
+	reason []byte  // why the request was refused, for the access log
+	spent  []spent // of limits that the response announces
+	text   []byte  // of its fields
+	places *Places // of which it has one
+	pooled *Places // the same, of a pool
+
+	userPlaces *UserPlaces // where it counts for userKey
+	userKey    uint64
+
+	extra []semantics.Field // of the response of the gateway
 
 	// What an Authority has found.
 	user     []byte            // "" where it is not known
@@ -125,6 +132,7 @@ type guardStep uint8
 // Values of guardStep, in their order.
 const (
 	beforeAuth guardStep = iota
+	beforeUsers
 	beforePlaces
 	passed
 )
@@ -157,6 +165,14 @@ func (x guarding) finishHeld() {
 	if p := h.places; p != nil {
 		h.places = nil
 		p.release()
+	}
+	if p := h.pooled; p != nil {
+		h.pooled = nil
+		p.release()
+	}
+	if p := h.userPlaces; p != nil {
+		h.userPlaces = nil
+		p.in.Leave(h.userKey)
 	}
 	h.next, x.w.holds = x.w.holds, h
 }
@@ -197,7 +213,7 @@ func (x guarding) guarded(path, query string, client netip.Addr) {
 	if !x.passes(g, path, query, client) {
 		return
 	}
-	if g.Places == nil && g.Auth == nil {
+	if g.Places == nil && g.Auth == nil && g.PerUser == nil && len(g.UserLimits) == 0 {
 		x.serve(path, query, client)
 		return
 	}
@@ -213,7 +229,7 @@ func (x guarding) steps() {
 		step := h.step
 		h.step++ // a part that the request waits for is not asked again
 		switch {
-		case step == beforeAuth && g.Auth != nil && !g.Auth.authorize(x, g), step == beforePlaces && g.Places != nil && !x.place(g):
+		case step == beforeAuth && g.Auth != nil && !g.Auth.authorize(x, g), step == beforeUsers && !x.users(g), step == beforePlaces && g.Places != nil && !x.place(g):
 			return
 		}
 	}

@@ -1,13 +1,18 @@
 package proxy
 
 import (
+	"net/netip"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/semantics"
 )
 
-// Places bounds the requests that are served at a time: of a route, by all loops together. Those beyond it wait in the order in
+// Places bounds the requests that are served at a time: of a route or a pool, by all loops together. Those beyond it wait in the order in
 // which they came, at whichever loop. Workers share it, also over reloads, which may change its bounds.
 //
 // A place is taken and given back by one atomic operation as long as none waits. A place that is released while some wait
@@ -26,7 +31,7 @@ type Places struct {
 
 // PlacesOptions bound Places.
 type PlacesOptions struct {
-	Requests int           // at a time
+	Requests int           // at a time; 0 is no bound
 	Pending  int           // that wait
 	Wait     time.Duration // of each of them, at most
 }
@@ -59,7 +64,7 @@ func (p *Places) Status() PlacesStatus {
 
 // take takes a place, if one is free. It adds first and compares then, as Admission does.
 func (p *Places) take() bool {
-	if p.used.Add(1) > p.limit.Load() {
+	if n, most := p.used.Add(1), p.limit.Load(); most > 0 && n > most {
 		p.used.Add(-1)
 		return false
 	}
@@ -95,6 +100,7 @@ type placeWait struct {
 	x     *exchange
 	p     *Places
 	state placeState // guarded by p.mu
+	pool  bool       // p is that of the request's pool
 }
 
 // placeState is the state of a placeWait.
@@ -118,8 +124,16 @@ func (v *placeWait) arrive() {
 	x := v.x
 	x.w.Enter()
 	x.waits = nil
+	if x.on(admitted); v.pool {
+		h := x.hold
+		h.pooled, h.until, h.late = v.p, clock.Never, nil
+		if b := x.preferred; b != nil && b.Gone() {
+			x.preferred = nil
+		}
+		dispatch(x, h.path, h.query, h.client)
+		return
+	}
 	x.hold.places = v.p
-	x.on(admitted)
 	guarding{x}.resume()
 }
 
@@ -137,8 +151,8 @@ func (v *placeWait) withdraw(*exchange) {
 }
 
 // enter appends a request to the queue, unless as many wait as may. It may get a place at once.
-func (p *Places) enter(x *exchange) *placeWait {
-	v := &placeWait{x: x, p: p}
+func (p *Places) enter(x *exchange, pool bool) *placeWait {
+	v := &placeWait{x: x, p: p, pool: pool}
 	p.mu.Lock()
 	ok := int64(len(p.queue)) < p.most.Load()
 	if ok {
@@ -161,7 +175,7 @@ func (x guarding) place(g *Guard) bool {
 		h.places = p
 		return true
 	}
-	v := p.enter(x.exchange)
+	v := p.enter(x.exchange, false)
 	if v == nil {
 		x.refuseBy(g, GuardPlaces, "", errLimit)
 		return false
@@ -172,4 +186,39 @@ func (x guarding) place(g *Guard) bool {
 		x.refuseBy(g, GuardPlaces, "", errLimit)
 	})
 	return false
+}
+
+// bounds reports whether there is a bound.
+func (p *Places) bounds() bool { return p != nil && p.limit.Load() > 0 }
+
+// placeInPool takes a place of the request's pool, or has the request wait for one: then it reports false, as it does where it has
+// answered.
+func (x guarding) placeInPool(path, query string, client netip.Addr) bool {
+	p, h := x.pooled.Places, x.holding()
+	if p.waiting.Load() == 0 && p.take() {
+		h.pooled = p
+		return true
+	}
+	h.path, h.query, h.client = path, query, client
+	v := p.enter(x.exchange, true)
+	if v == nil {
+		x.poolIsFull(p)
+		return false
+	}
+	x.waits = v
+	x.holdUntil(time.Duration(p.wait.Load()), func(x guarding) {
+		p.timeouts.Add(1)
+		x.poolIsFull(p)
+	})
+	return false
+}
+
+// poolIsFull answers a request for which its pool has no place. Another one may have waited as long by then.
+func (x guarding) poolIsFull(p *Places) {
+	h := x.hold
+	at := len(h.text)
+	h.text = strconv.AppendInt(h.text, max(seconds(time.Duration(p.wait.Load())), 1), 10)
+	h.extra = append(h.extra, semantics.Field{Name: "retry-after", Value: view(h.text[at:])})
+	h.reason = append(h.reason, "pool"...)
+	x.answer(errLimit)
 }

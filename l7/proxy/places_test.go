@@ -200,7 +200,7 @@ func TestPlacesOfLoopsAreTogether(t *testing.T) {
 			defer func() { done <- struct{}{} }()
 			for range requests {
 				if p.waiting.Load() > 0 || !p.take() {
-					p.enter(&exchange{w: w})
+					p.enter(&exchange{w: w}, false)
 					<-commands
 				}
 				leave()

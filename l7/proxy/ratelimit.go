@@ -19,6 +19,7 @@ type RateKey struct {
 	rewrite.Key                   // without a secret; a request that lacks it counts by the client
 	Value       *rewrite.Template // in place of Key, if it is not nil
 	All         bool              // all requests, in place of both
+	User        bool              // who has sent the request, in place of all: of Guard.UserLimits
 	// Prefix4 and Prefix6 are the bits of an address that make a client.
 	Prefix4, Prefix6 int
 }
@@ -132,7 +133,7 @@ const maxValues = 16
 // take spends a request of each value that the request has for its key, until one has none: a backend may read any of them.
 func (l *RateLimit) take(x *exchange, src *rewrite.Source) (r ratelimit.Result) {
 	n := 0
-	if l.Key.Value == nil && !l.Key.All {
+	if l.Key.Value == nil && !l.Key.All && !l.Key.User {
 		l.Key.Each(src, func(text string) {
 			if n++; n > 1 && !r.Allowed {
 				return
@@ -158,6 +159,9 @@ func (l *RateLimit) keyOf(x *exchange, src *rewrite.Source) uint64 {
 	switch {
 	case k.All:
 		return 1
+	case k.User:
+		x.scratch = guarding{x}.appendUser(x.scratch[:0])
+		return maphash.Bytes(l.text, x.scratch)
 	case k.Value != nil:
 		x.scratch = k.Value.Append(x.scratch[:0], editor{x}.values(&rewrite.Headers{}))
 		return maphash.Bytes(l.text, x.scratch)

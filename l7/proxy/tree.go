@@ -204,6 +204,7 @@ func (p PoolProtocol) shared() bool { return p == HTTP2 || p == HTTP3 }
 // Pool is a pool of backends with what a worker needs to connect to them.
 type Pool struct {
 	*pool.Pool
+	Places   *Places // of requests, which wait for one; nil is no bound
 	Protocol PoolProtocol
 	TLS      *ctls.Config      // nil is plain
 	Connect  time.Duration     // until a connection is established, TLS included; 0 is DefaultConnect
