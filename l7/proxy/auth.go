@@ -158,14 +158,35 @@ func (b *Bearer) authorize(x guarding, g *Guard) bool {
 	return true
 }
 
-// token returns the token of a request. Of several lines of Authorization none counts.
-func (b *Bearer) token(fields []semantics.Field) (string, bool) {
-	field := only(fields, "authorization")
-	if scheme, token, ok := strings.Cut(field, " "); ok && strings.EqualFold(scheme, "bearer") {
-		return strings.TrimLeft(token, " "), true
+// token returns the token of a request. Of several lines of Authorization none counts, and of several tokens that differ, in cookies or
+// beside Authorization, none either: all of them reach the backend, which may read another one than was verified.
+func (b *Bearer) token(fields []semantics.Field) (token string, ok bool) {
+	lines := 0
+	for i := range fields {
+		if fields[i].Name == "authorization" {
+			lines++
+		}
 	}
-	if b.Cookie == "" || field != "" {
+	if lines > 0 {
+		var scheme string
+		if scheme, token, ok = strings.Cut(only(fields, "authorization"), " "); !ok || !strings.EqualFold(scheme, "bearer") {
+			return "", false
+		}
+		token = strings.TrimLeft(token, " ")
+	}
+	if b.Cookie == "" {
+		return token, ok
+	}
+	same := true
+	key := rewrite.Key{By: rewrite.ByCookie, Name: b.Cookie}
+	key.Each(&rewrite.Source{Fields: fields}, func(value string) {
+		if !ok {
+			token, ok = value, true
+		}
+		same = same && value == token
+	})
+	if !ok || !same {
 		return "", false
 	}
-	return rewrite.Cookie(fields, b.Cookie)
+	return token, true
 }

@@ -3,6 +3,7 @@ package rewrite
 import (
 	"encoding/binary"
 	"net/netip"
+	"net/url"
 	"strings"
 
 	"github.com/millrace/millrace/internal/random"
@@ -106,10 +107,26 @@ func eachPair(pairs, separator, name string, f func(text string)) {
 		if separator == ";" {
 			key, value = trim(key), trim(value)
 		}
-		if key == name && (found || separator == "&") {
+		if separator == "&" {
+			if decoded(key) == name {
+				f(decoded(value))
+			}
+		} else if found && key == name {
 			f(value)
 		}
 	}
+}
+
+// decoded returns a name or a value of a query as backends read it: otherwise another spelling of it (?%61pi_key=) would be another key,
+// and not counted with it. What cannot be decoded stays as it is.
+func decoded(s string) string {
+	if strings.IndexByte(s, '%') < 0 && strings.IndexByte(s, '+') < 0 {
+		return s
+	}
+	if d, err := url.QueryUnescape(s); err == nil {
+		return d
+	}
+	return s
 }
 
 // parameter returns the first value of a parameter of a query.
@@ -117,8 +134,8 @@ func parameter(query, name string) (string, bool) {
 	for query != "" {
 		var pair string
 		pair, query, _ = strings.Cut(query, "&")
-		if key, value, _ := strings.Cut(pair, "="); key == name {
-			return value, true
+		if key, value, _ := strings.Cut(pair, "="); decoded(key) == name {
+			return decoded(value), true
 		}
 	}
 	return "", false
