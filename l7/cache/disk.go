@@ -136,6 +136,9 @@ func (d *Disk) open() (err error) {
 		return err
 	}
 	fd, err := unix.Open(d.o.Dir, unix.O_DIRECTORY|unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err == unix.ENOTDIR || err == unix.ELOOP {
+		return fmt.Errorf("%s is not a directory, or it is a link: name a folder that is the cache's alone", d.o.Dir)
+	}
 	if err != nil {
 		return err
 	}
@@ -153,6 +156,9 @@ func (d *Disk) open() (err error) {
 	case int(st.Uid) != os.Geteuid():
 		return fmt.Errorf("the folder is that of user %d: have the gateway's own user (%d) own it", st.Uid, os.Geteuid())
 	case st.Mode&0o077 != 0:
+		if unix.Faccessat(fd, "lock", unix.F_OK, 0) != nil { // it is not a cache's: to close it could lock others out of what is there
+			return fmt.Errorf("others may use the folder (mode %#o): name one that is the cache's alone, which is made with mode 0700", st.Mode&0o777)
+		}
 		return fmt.Errorf("others may use the folder (mode %#o): chmod 700 %s", st.Mode&0o777, d.o.Dir)
 	}
 	if d.lock, err = d.takeLock(fd); err != nil {

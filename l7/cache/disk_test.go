@@ -420,11 +420,14 @@ func TestTheFolderIsOfTheGatewayAlone(t *testing.T) {
 		prepare func(dir string) error
 		want    string
 	}{
-		"readable by others": {func(dir string) error { return errors.Join(os.Mkdir(dir, 0o700), os.Chmod(dir, 0o750)) }, "chmod 700"},
-		"writable by others": {func(dir string) error { return errors.Join(os.Mkdir(dir, 0o700), os.Chmod(dir, 0o702)) }, "chmod 700"},
-		"a link":             {func(dir string) error { return errors.Join(os.Mkdir(dir+"2", 0o700), os.Symlink(dir+"2", dir)) }, "not a directory"},
-		"a file":             {func(dir string) error { return os.WriteFile(dir, nil, 0o600) }, "not a directory"},
-		"no parent":          {func(dir string) error { return os.Remove(filepath.Dir(dir)) }, "no such file"},
+		"readable by others": {func(dir string) error { return errors.Join(os.Mkdir(dir, 0o700), os.Chmod(dir, 0o750)) }, "the cache's alone"},
+		"writable by others": {func(dir string) error { return errors.Join(os.Mkdir(dir, 0o700), os.Chmod(dir, 0o702)) }, "the cache's alone"},
+		"a cache's that was opened": {func(dir string) error {
+			return errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, "lock"), nil, 0o600), os.Chmod(dir, 0o750))
+		}, "chmod 700"},
+		"a link":    {func(dir string) error { return errors.Join(os.Mkdir(dir+"2", 0o700), os.Symlink(dir+"2", dir)) }, "not a directory"},
+		"a file":    {func(dir string) error { return os.WriteFile(dir, nil, 0o600) }, "not a directory"},
+		"no parent": {func(dir string) error { return os.Remove(filepath.Dir(dir)) }, "no such file"},
 	} {
 		dir := filepath.Join(t.TempDir(), "p", "d")
 		if err := errors.Join(os.Mkdir(filepath.Dir(dir), 0o700), c.prepare(dir)); err != nil {

@@ -195,11 +195,21 @@ func (n *plan) challenge() func(path string) (string, bool) {
 func logCertificate(log *slog.Logger, e acme.Event) {
 	of := []any{"names", fmt.Sprint(e.Names), "renewal", e.Renewal, "next", e.Next.UTC().Format(time.RFC3339)}
 	if e.Err != nil {
-		log.Error("acme", append(of, "error", e.Err.Error(), "remedy",
-			"the names have to lead here: for http-01 at port 80, for tls-alpn-01 at port 443; it is tried again at `next`")...)
+		log.Error("acme", append(of, "error", e.Err.Error(), "remedy", remedyOf(e.Err))...)
 		return
 	}
 	log.Info("acme", append(of, "result", "the certificate is in use")...)
+}
+
+// remedyOf returns what to do where a certificate was not obtained.
+func remedyOf(err error) string {
+	switch {
+	case errors.Is(err, acme.ErrLimited):
+		return "orders_per_hour or certificates of on_demand bound it, and any name that is permitted counts: permit fewer (names, ask), or raise them"
+	case errors.Is(err, acme.ErrAsk):
+		return "the server of on_demand.ask has to answer within 5 s: 200 permits a name, 404 does not"
+	}
+	return "the names have to lead here: for http-01 at port 80, for tls-alpn-01 at port 443; it is tried again at `next`"
 }
 
 // CertificateStatus is a certificate of a listener.

@@ -28,7 +28,7 @@ type DemandOptions struct {
 	Client *http.Client // for Ask; nil: one with a timeout of 5 s. It follows no redirect
 	// OrdersPerHour bounds the orders: authorities have such bounds themselves, and a client may ask for any number of names.
 	OrdersPerHour int
-	// Certificates bounds those that are held at a time.
+	// Certificates bounds those that are held at a time. Of both bounds a part is left to Names, which clients may not use up by others.
 	Certificates int
 
 	order func(ctx context.Context, c *managed) error // tests
@@ -80,6 +80,7 @@ const (
 	asksPerSecond = 10
 	asksBurst     = 50
 	ordersBurst   = 5
+	ordersReserve = 2 // of them, for Names without a certificate
 	// demandDenied bounds the names that are remembered, for denyTime, or denyErrorTime where the answer was no answer.
 	demandDenied  = 4096
 	denyTime      = time.Minute
@@ -91,6 +92,7 @@ const (
 var (
 	ErrNotPermitted = errors.New("acme: the name is not permitted on demand")
 	ErrLimited      = errors.New("acme: a bound of certificates on demand is reached")
+	ErrAsk          = errors.New("acme: no answer whether a name is permitted on demand")
 )
 
 // rate is a token bucket.
@@ -100,10 +102,10 @@ type rate struct {
 	at           time.Time
 }
 
-// take takes a token, if there is one.
-func (r *rate) take(now time.Time) bool {
+// take takes a token, if more than a reserve are there.
+func (r *rate) take(now time.Time, reserve int) bool {
 	r.tokens = min(r.most, r.tokens+float64(now.Sub(r.at))/float64(r.every))
-	if r.at = now; r.tokens < 1 {
+	if r.at = now; r.tokens < float64(1+reserve) {
 		return false
 	}
 	r.tokens--
@@ -175,7 +177,7 @@ func (d *OnDemand) Want(name string, wake func()) (leave func(), waits bool) {
 	case f == nil && until != nil && now.Before(*until):
 		d.stats.Refused++
 		return nil, false
-	case d.closed || d.waiting >= demandWaiters || f == nil && len(d.flights) >= demandFlights:
+	case d.closed || d.waiting >= demandWaiters || f == nil && len(d.flights) >= demandFlights && !d.named(name):
 		d.stats.Limited++
 		return nil, false
 	case f == nil:
@@ -199,9 +201,22 @@ func (d *OnDemand) leave(f *demandFlight, w *demandWaiter) {
 	}
 }
 
+// named reports whether Names has a name: bounds that clients can use up by others do not hold for these, whose number the options bound.
+func (d *OnDemand) named(name string) bool { return slices.Contains(d.o.Names, name) }
+
+// missing returns how many of Names have no certificate.
+func (d *OnDemand) missing() (n int) {
+	for _, name := range d.o.Names {
+		if !d.o.Store.HasName(name) {
+			n++
+		}
+	}
+	return n
+}
+
 // listed reports whether a name may be permitted, as far as lists say.
 func (d *OnDemand) listed(name string) bool {
-	permitted := slices.Contains(d.o.Names, name) || len(d.o.Suffixes) == 0 && d.o.Ask != ""
+	permitted := d.named(name) || len(d.o.Suffixes) == 0 && d.o.Ask != ""
 	for _, s := range d.o.Suffixes {
 		permitted = permitted || len(name) > len(s)+1 && strings.HasSuffix(name, s) && name[len(name)-len(s)-1] == '.'
 	}
@@ -236,7 +251,8 @@ func (d *OnDemand) run(name string, f *demandFlight) {
 // acquire obtains a certificate. With an error nothing is done for the name for a time.
 func (d *OnDemand) acquire(c *managed) (deny time.Duration, err error) {
 	stored := d.m.hasPair(c) // their number is bounded by that of orders: they are not limited
-	if !stored && d.o.Ask != "" && !slices.Contains(d.o.Names, c.names[0]) && !d.allow(&d.asks) {
+	named, missing := d.named(c.names[0]), d.missing()
+	if !stored && d.o.Ask != "" && !named && !d.allow(&d.asks, 0) {
 		return 0, ErrLimited
 	}
 	if err := c.permits(d.ctx); err != nil {
@@ -253,21 +269,36 @@ func (d *OnDemand) acquire(c *managed) (deny time.Duration, err error) {
 			return 0, nil
 		}
 	}
-	d.mu.Lock()
-	full := len(d.held) >= d.o.Certificates
-	d.mu.Unlock()
-	if full || !d.allow(&d.orders) {
-		if full {
-			d.count(&d.stats.Limited)
-		}
-		d.warn(c, ErrLimited)
-		return denyTime, ErrLimited
+	reserve := 0
+	if !named {
+		reserve = missing
+	}
+	if err := d.bounded(reserve); err != nil {
+		d.warn(c, err)
+		return denyTime, err
 	}
 	if err := d.o.order(d.ctx, c); err != nil {
 		d.count(&d.stats.Failed)
 		return denyTime, err
 	}
 	return 0, nil
+}
+
+// bounded takes an order from the bounds, but for a reserve of them.
+func (d *OnDemand) bounded(reserve int) error {
+	d.mu.Lock()
+	full := len(d.held)+reserve >= d.o.Certificates
+	if full {
+		d.stats.Limited++
+	}
+	d.mu.Unlock()
+	switch {
+	case full:
+		return fmt.Errorf("%w: %d certificates", ErrLimited, d.o.Certificates)
+	case !d.allow(&d.orders, min(reserve, ordersReserve, int(d.orders.most)-1)):
+		return fmt.Errorf("%w: %d orders an hour", ErrLimited, d.o.OrdersPerHour)
+	}
+	return nil
 }
 
 // obtain orders a certificate, unless an order has failed a short time ago.
@@ -282,11 +313,11 @@ func (d *OnDemand) obtain(ctx context.Context, c *managed) error {
 	return nil
 }
 
-// allow takes a token.
-func (d *OnDemand) allow(r *rate) bool {
+// allow takes a token, but for a reserve.
+func (d *OnDemand) allow(r *rate, reserve int) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if r.take(d.m.o.now()) {
+	if r.take(d.m.o.now(), reserve) {
 		return true
 	}
 	d.stats.Limited++
@@ -315,14 +346,15 @@ func (d *OnDemand) warn(c *managed, err error) {
 
 // ask asks whether a name is permitted. The error is ErrNotPermitted where the answer is no.
 func (d *OnDemand) ask(ctx context.Context, name string) error {
-	if d.o.Ask == "" || slices.Contains(d.o.Names, name) {
+	if d.o.Ask == "" || d.named(name) {
 		return nil
 	}
 	d.count(&d.stats.Asked)
 	u, err := url.Parse(d.o.Ask)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: it is no URL", ErrAsk) // which may have a secret
 	}
+	at := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}
 	q := u.Query()
 	q.Set("domain", name)
 	u.RawQuery = q.Encode()
@@ -334,7 +366,10 @@ func (d *OnDemand) ask(ctx context.Context, name string) error {
 	}
 	w, err := d.client.Do(r)
 	if err != nil {
-		return err
+		if of := (*url.Error)(nil); errors.As(err, &of) {
+			err = of.Err // without the URL, whose parameters may have a secret
+		}
+		return fmt.Errorf("%w: %s: %w", ErrAsk, &at, err)
 	}
 	defer w.Body.Close()
 	_, _ = io.Copy(io.Discard, io.LimitReader(w.Body, 4096))
@@ -342,9 +377,9 @@ func (d *OnDemand) ask(ctx context.Context, name string) error {
 	case w.StatusCode/100 == 2:
 		return nil
 	case w.StatusCode >= 500:
-		return fmt.Errorf("acme: %s has answered %s", d.o.Ask, w.Status)
+		return fmt.Errorf("%w: %s has answered %s", ErrAsk, &at, w.Status)
 	}
-	return fmt.Errorf("%w: %s has answered %s for %s", ErrNotPermitted, d.o.Ask, w.Status, name)
+	return fmt.Errorf("%w: %s has answered %s for %s", ErrNotPermitted, &at, w.Status, name)
 }
 
 // SetOnDemand has the certificates of these renewed, and of no others.

@@ -273,6 +273,68 @@ func TestOrdersOnDemandAreBounded(t *testing.T) {
 	}
 }
 
+// Names that the options have get their certificates whatever other names clients ask for: a part of the orders and of the certificates
+// is theirs, and work for others does not keep them waiting.
+func TestNamesHaveAReserve(t *testing.T) {
+	r := newDemandRig(t, DemandOptions{Names: []string{"a.example", "c.example"}, Suffixes: []string{"b.example"}, OrdersPerHour: 20, Certificates: 6})
+	for i := range 20 {
+		r.want(fmt.Sprintf("%d.b.example", i))
+	}
+	r.expect("a.example", false, ordersBurst-ordersReserve)
+	r.want("a.example")
+	r.want("c.example")
+	r.expect("a.example", true, ordersBurst)
+	r.expect("c.example", true, ordersBurst)
+	r.now = r.now.Add(time.Hour)
+	for i := range 20 {
+		r.want(fmt.Sprintf("y%d.b.example", i))
+	}
+	r.expect("y0.b.example", true, 6) // nothing is kept any more
+
+	full := newDemandRig(t, DemandOptions{Names: []string{"a.example"}, Suffixes: []string{"b.example"}, OrdersPerHour: 1000, Certificates: 3})
+	for i := range 3 {
+		full.want(fmt.Sprintf("%d.b.example", i))
+	}
+	full.expect("2.b.example", false, 2)
+	full.want("a.example")
+	full.expect("a.example", true, 3)
+
+	hold := make(chan struct{})
+	busy := newDemandRig(t, DemandOptions{Names: []string{"a.example"}, Suffixes: []string{"b.example"}, OrdersPerHour: 1000, Certificates: 100})
+	busy.OnDemand.o.order = func(context.Context, *managed) error { <-hold; return errors.New("no") }
+	wake := func() {}
+	for i := range 2 * demandFlights {
+		busy.Want(fmt.Sprintf("%d.b.example", i), wake)
+	}
+	if _, waits := busy.Want("a.example", wake); !waits {
+		t.Error("names of others keep a listed one from its order")
+	}
+	close(hold)
+}
+
+// What is reported of a URL that asks has none of its parameters and no password.
+func TestSecretsOfTheURLAreNotReported(t *testing.T) {
+	for name, c := range map[string]struct {
+		answer int
+		broken bool
+	}{"an error": {answer: 500}, "no server": {broken: true}} {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(c.answer) }))
+		ask := strings.Replace(s.URL, "//", "//user:hidden@", 1) + "/ask?token=hidden"
+		if c.broken {
+			s.Close()
+		} else {
+			t.Cleanup(s.Close)
+		}
+		r := newDemandRig(t, DemandOptions{Ask: ask})
+		var events []Event
+		r.m.o.Report = func(e Event) { events = append(events, e) }
+		r.want("a.example")
+		if len(events) != 1 || !errors.Is(events[0].Err, ErrAsk) || strings.Contains(events[0].Err.Error(), "hidden") || !strings.Contains(events[0].Err.Error(), "/ask") {
+			t.Errorf("%s: %+v", name, events)
+		}
+	}
+}
+
 // An order that fails is not repeated for a time, and handshakes go on without a certificate.
 func TestOrdersThatFail(t *testing.T) {
 	r := newDemandRig(t, DemandOptions{Names: []string{"a.example"}})
