@@ -401,3 +401,17 @@ func secureFile(t *testing.T) (addr, file string, roots *x509.CertPool) {
 	}
 	return testport.Hold(t).String(), file, roots
 }
+
+// A tunnel without datagrams ends by its time, as a message that is complete.
+func TestTunnelsEndByTheirTime(t *testing.T) {
+	at := echoTarget(t)
+	r := serve(t, strings.NewReplacer("TARGETS", "127.0.0.1:*", "idle: 30s", "idle: 1s", `  - {name: secure, address: "SECURE", protocol: HTTPS, versions: ["3"], tls: {certificates: [{cert: "CERT"}]}}`+"\n", "").Replace(tunnelFile))
+	u := udpOverHTTP1(t, r.addr.String(), fmt.Sprintf("/.well-known/masque/udp/127.0.0.1/%d/", at.Port))
+	if u.status != 101 {
+		t.Fatalf("status %d", u.status)
+	}
+	if got := u.receive(); got != nil { // until the gateway ends it
+		t.Errorf("%q", got)
+	}
+	eventually(t, "the tunnel is closed", func() bool { return strings.Contains(metricsOf(t, r), `millrace_http_udp_tunnels{rule="r/udp"} 0`) })
+}
