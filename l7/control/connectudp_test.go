@@ -29,6 +29,7 @@ import (
 // udpClient is a tunnel of a client, by one version of HTTP.
 type udpClient struct {
 	status  int
+	reset   bool                        // of HTTP/2: it has ended so
 	made    string                      // Proxy-Status
 	send    func(p []byte)              // a payload of UDP, as the client's version carries it
 	capsule func(kind uint64, p []byte) // nil: send has another way
@@ -168,7 +169,7 @@ func udpOverHTTP2(t *testing.T, addr, path string) *udpClient {
 				content = append(content, ev.Payload...)
 				m.Consumed(s, len(ev.Payload))
 			case ev.Kind == http2.End || ev.Kind == http2.Failed:
-				ended = true
+				ended, u.reset = true, ev.Kind == http2.Failed
 			}
 		}
 	}
@@ -406,12 +407,15 @@ func secureFile(t *testing.T) (addr, file string, roots *x509.CertPool) {
 func TestTunnelsEndByTheirTime(t *testing.T) {
 	at := echoTarget(t)
 	r := serve(t, strings.NewReplacer("TARGETS", "127.0.0.1:*", "idle: 30s", "idle: 1s", `  - {name: secure, address: "SECURE", protocol: HTTPS, versions: ["3"], tls: {certificates: [{cert: "CERT"}]}}`+"\n", "").Replace(tunnelFile))
-	u := udpOverHTTP1(t, r.addr.String(), fmt.Sprintf("/.well-known/masque/udp/127.0.0.1/%d/", at.Port))
-	if u.status != 101 {
+	u := udpOverHTTP2(t, r.addr.String(), fmt.Sprintf("/.well-known/masque/udp/127.0.0.1/%d/", at.Port))
+	if u.status != 200 {
 		t.Fatalf("status %d", u.status)
 	}
 	if got := u.receive(); got != nil { // until the gateway ends it
 		t.Errorf("%q", got)
+	}
+	if u.reset {
+		t.Error("the tunnel was reset")
 	}
 	eventually(t, "the tunnel is closed", func() bool { return strings.Contains(metricsOf(t, r), `millrace_http_udp_tunnels{rule="r/udp"} 0`) })
 }
