@@ -169,7 +169,7 @@ func udpOverHTTP2(t *testing.T, addr, path string) *udpClient {
 				content = append(content, ev.Payload...)
 				m.Consumed(s, len(ev.Payload))
 			case ev.Kind == http2.End || ev.Kind == http2.Failed:
-				ended, u.reset = true, ev.Kind == http2.Failed
+				ended, u.reset = true, ev.Kind == http2.Failed && !ended // a reset that follows the end is about the request
 			}
 		}
 	}
