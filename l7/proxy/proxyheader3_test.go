@@ -102,7 +102,7 @@ func TestHeadersOfHTTP3(t *testing.T) {
 func TestWrongHeadersOfHTTP3(t *testing.T) {
 	r := headedRig(t, netip.MustParsePrefix("0.0.0.0/0"))
 	for name, h := range map[string][]byte{
-		"none": {}, "version 1": header(t, 1, nil), "of TCP": header(t, 2, nil), "cut": datagramHeader(t, "198.51.100.7:1", nil)[:20], "no datagram": nil,
+		"none": {}, "version 1": header(t, 1, nil), "version 1, unknown": []byte("PROXY UNKNOWN\r\n"), "of TCP": header(t, 2, nil), "cut": datagramHeader(t, "198.51.100.7:1", nil)[:20], "no datagram": nil,
 	} {
 		c := r.headed(t, h)
 		c.Timeout = 300 * time.Millisecond // that it has no answer can only be told by waiting
