@@ -1,6 +1,8 @@
 package config
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -178,7 +180,7 @@ func (d *checker) checkCaches(c *Config) {
 	}
 }
 
-// checkCacheDisks reports folders that are those of two caches, or of ACME: each locks its own.
+// checkCacheDisks reports folders that are those of two caches, or of ACME, since each locks its own, and such that a gateway would refuse.
 func (d *checker) checkCacheDisks(c *Config) {
 	used := map[string]string{}
 	for i := range c.Listeners {
@@ -191,10 +193,29 @@ func (d *checker) checkCacheDisks(c *Config) {
 		if k.Disk == nil || k.Disk.Dir == "" {
 			continue
 		}
-		dir := c.Beside(k.Disk.Dir)
-		if by := used[dir]; by != "" {
-			d.Fail(d.places.caches[i].dir, "give each a folder of its own", "the folder %q is that of %s", k.Disk.Dir, by)
+		dir, at := c.Beside(k.Disk.Dir), d.places.caches[i].dir
+		for other, by := range used {
+			if within(dir, other) || within(other, dir) {
+				where := "is that of"
+				if dir != other {
+					where = "is within that of, or has within it that of,"
+				}
+				d.Fail(at, "give each a folder of its own", "the folder %q %s %s", k.Disk.Dir, where, by)
+			}
 		}
 		used[dir] = "cache " + k.Name
+		switch st, err := os.Lstat(dir); {
+		case err != nil: // it is made, or a gateway of this machine says what is missing
+		case !st.IsDir():
+			d.Fail(at, "name a folder that is the cache's alone", "%q is not a folder, or is a link", k.Disk.Dir)
+		case st.Mode()&0o077 != 0:
+			d.Fail(at, "name a folder that is the cache's alone: it is made with mode 0700", "others may use the folder %q (mode %#o)", k.Disk.Dir, st.Mode().Perm())
+		}
 	}
+}
+
+// within reports whether a path is that of a folder, or of something in it.
+func within(path, dir string) bool {
+	rest, err := filepath.Rel(dir, path)
+	return err == nil && rest != ".." && !strings.HasPrefix(rest, "../")
 }

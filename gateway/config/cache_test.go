@@ -1,6 +1,9 @@
 package config
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -27,6 +30,10 @@ func TestKeysOfCaches(t *testing.T) {
 	if c, err = Parse("f", []byte(strings.Replace(withCache("", ""), "4194304", "2097152", 1))); err != nil || c.Caches[0].MaxObject != 1<<19 {
 		t.Errorf("the default of max_object with little memory: %+v, %v", c, err)
 	}
+	open, link := t.TempDir(), filepath.Join(t.TempDir(), "link")
+	if err := errors.Join(os.Chmod(open, 0o755), os.Symlink(t.TempDir(), link)); err != nil {
+		t.Fatal(err)
+	}
 	for keys, want := range map[string]CacheDisk{
 		"dir: d, bytes: 16777216":                             {"d", 16 << 20, 4 << 20, 1 << 18},
 		"dir: d, bytes: 1073741824":                           {"d", 1 << 30, 64 << 20, 1 << 18},
@@ -43,6 +50,10 @@ func TestKeysOfCaches(t *testing.T) {
 		{withCache(", disk: {dir: d, bytes: 16777216, objects: 0}", ""), "objects is 0"},
 		{withCache(", disk: {dir: d, bytes: 16777216, max_object: 4194305}", ""), "max_object 4194305 is too large for bytes 16777216"},
 		{withCache(", disk: {dir: d, bytes: 16777216}}, {name: b, memory: 4194304, disk: {dir: ./d/, bytes: 16777216}", ""), "the folder \"./d/\" is that of cache a"},
+		{withCache(", disk: {dir: d, bytes: 16777216}}, {name: b, memory: 4194304, disk: {dir: d/00, bytes: 16777216}", ""), "the folder \"d/00\" is within that of"},
+		{withCache(", disk: {dir: "+open+", bytes: 16777216}", ""), "(mode 0755)"},
+		{withCache(", disk: {dir: "+link+", bytes: 16777216}", ""), "is not a folder"},
+		{withCache(", disk: {dir: /dev/null, bytes: 16777216}", ""), "is not a folder"},
 		{withCache(", max_object: 2000000", ""), "max_object 2000000 is too large for memory 4194304"},
 		{strings.Replace(withCache("", ""), "4194304", "1000", 1), "memory is 1000; it must lie between 1048576"},
 		{strings.Replace(withCache("", ""), ", memory: 4194304", "", 1), "lacks the key \"memory\""},
