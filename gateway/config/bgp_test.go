@@ -32,6 +32,7 @@ func TestMistakesInBGPNameTheRemedy(t *testing.T) {
 		{"bgp: {as: 64512, router_id: 192.0.2.1, prepend: 5, peers: [{address: 192.0.2.2, as: 64512}]}\n" + announced, "prepend has no effect"},
 		{"bgp: {as: 64512, router_id: 192.0.2.1, peers: [{address: 192.0.2.2, as: 65000}, {address: 192.0.2.2, as: 65001}]}\n" + announced, `peer "192.0.2.2" is already`},
 		{"bgp: {as: 64512, router_id: 192.0.2.1, peers: [{address: 192.0.2.2, as: 65000}]}\n" + oneService, "none has announce"},
+		{"sync: {listen: '198.18.9.9:1', peer: '198.18.9.8:1', key_file: a, index: 0, role: {}}\n" + peer(""), "bgp cannot go with sync.role"},
 		{announced, "announce has no effect: there are no routers"},
 		{peer(", hold_time: 2s"), "hold_time"},
 		{peer(", hold_time: 3500ms"), "hold_time must be whole seconds"},

@@ -18,6 +18,9 @@ func (d bgpChecker) check(c *Config) {
 		}
 		return
 	}
+	if c.Sync != nil && c.Sync.Role != nil { // a standby serves nothing, and would announce all the same
+		d.Fail(d.places.bgp.node, "leave role out of sync: with bgp both gateways are active", "bgp cannot go with sync.role: routers would lead packets to the standby")
+	}
 	lines, own := map[string]int{}, d.ownAddresses(c)
 	for i := range c.BGP.Peers {
 		p, at := &c.BGP.Peers[i], &d.places.bgp.peers[i]
