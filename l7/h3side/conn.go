@@ -209,7 +209,7 @@ func (k *Conn) Stopped(s *quicconn.Stream, err error) {
 		k.session.stopped(st, err)
 	} else if e := new(quic.StreamError); errors.Is(err, quicconn.ErrWriteTimeout) || errors.As(err, &e) && !e.Remote { // which ends the stream
 		k.fail(&http3.ConnError{Code: http3.ExcessiveLoad, Text: "what the control streams carry is not taken"})
-	} else if slices.Contains(k.C.Uni, s) {
+	} else if e.Remote && slices.Contains(k.C.Uni, s) { // other errors are of the connection, and Closed follows
 		k.fail(&http3.ConnError{Code: http3.ClosedCriticalStream, Text: "a critical stream was stopped"}) // RFC 9114 6.2.1
 	}
 }

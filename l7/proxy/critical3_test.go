@@ -32,3 +32,26 @@ func TestCriticalStreamsOfHTTP3ThatAreStopped(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A client that closes its connection has not stopped the control stream: nothing is wrong with its input.
+func TestClientsOfHTTP3ThatCloseAreNotRefused(t *testing.T) {
+	r := http3Rig(t, "127.0.0.1:1", nil)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	from := quicSocket(t)
+	for range 20 {
+		conn := r.dial3(ctx, from, nil)
+		s, err := conn.AcceptUniStream(ctx)
+		must(t, err)
+		if _, err := s.Read(make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.CloseWithError(uint64(http3.NoError), "")
+		r.eventually("the end of the connection", func() bool { return len(r.worker.fronts3) == 0 })
+	}
+	r.do(func() {
+		if n := r.worker.Stats().Refused; n != 0 {
+			t.Errorf("%d connections of 20 have had malformed input", n)
+		}
+	})
+}

@@ -194,6 +194,7 @@ var onEither = map[string]func(t *testing.T){
 	"TestDeniedConnectionsOfHTTP3AreRecorded":      TestDeniedConnectionsOfHTTP3AreRecorded,
 	"TestRequestsWaitForTheSocketOfHTTP3":          TestRequestsWaitForTheSocketOfHTTP3,
 	"TestCriticalStreamsOfHTTP3ThatAreStopped":     TestCriticalStreamsOfHTTP3ThatAreStopped,
+	"TestClientsOfHTTP3ThatCloseAreNotRefused":     TestClientsOfHTTP3ThatCloseAreNotRefused,
 	"TestRelaysToHTTP3":                            TestRelaysToHTTP3,
 	"TestWebSocketsOverHTTP3":                      TestWebSocketsOverHTTP3,
 	"TestHTTP3Features":                            TestHTTP3Features,
