@@ -24,7 +24,13 @@ func showBGP(c *console, st *bgp.Status) {
 	if len(list) == 0 {
 		list = []string{"nothing"}
 	}
-	c.line("bgp", "AS %d, router id %v, announces %s", st.AS, st.RouterID, strings.Join(list, ", "))
+	up := 0
+	for i := range st.Peers {
+		if st.Peers[i].State == bgp.Established {
+			up++
+		}
+	}
+	c.line("bgp", "AS %d, router id %v, to %d of %d routers: %s", st.AS, st.RouterID, up, len(st.Peers), strings.Join(list, ", "))
 	for i := range st.Peers {
 		p := &st.Peers[i]
 		since := time.Since(p.Since).Round(time.Second)

@@ -36,7 +36,7 @@ func TestTwoGatewaysAnnounceOneAddress(t *testing.T) {
 			t.Errorf("status %+v", st)
 		}
 		text := one.run(t, "status")
-		for _, want := range []string{"AS 64512, router id 198.18.11.2, announces 198.18.1.1/32", "198.18.11.1, AS 65000: Established", "announced 1"} {
+		for _, want := range []string{"AS 64512, router id 198.18.11.2, to 1 of 1 routers: 198.18.1.1/32", "198.18.11.1, AS 65000: Established", "announced 1"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("the status lacks %q:\n%s", want, text)
 			}
