@@ -105,6 +105,9 @@ func showRole(c *console, r *rolelink.Status) {
 			c.line("path", "%s: %s", p.Peer, c.paint(red, "not heard there"))
 		}
 	}
+	if r.Differ {
+		c.line("addresses", "%s", c.paint(red, "the file of the other gateway has other service or SNAT addresses"))
+	}
 	if !r.Able {
 		c.line("link", "%s", c.paint(red, "a device of this gateway has no link"))
 	}

@@ -31,6 +31,7 @@ func TestTheRoleIsShown(t *testing.T) {
 		{func(s *rolelink.Status) { s.Peer.Heard = false }, []string{"not heard"}},
 		{func(s *rolelink.Status) { s.Peer.Able, s.Peer.Synced = false, false }, []string{"a device has no link", "lacks connections"}},
 		{func(s *rolelink.Status) { s.Paths[0].Up = false }, []string{"198.18.9.2:3780: not heard there"}},
+		{func(s *rolelink.Status) { s.Differ = true }, []string{"the file of the other gateway has other service or SNAT addresses"}},
 		{func(s *rolelink.Status) { s.Able = false }, []string{"a device of this gateway has no link"}},
 	} {
 		st := well

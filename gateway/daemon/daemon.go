@@ -427,6 +427,7 @@ func (d *Daemon) tryReload() (admin.Changes, error) {
 	d.reloadBGP()
 	if d.role != nil {
 		d.role.Configure(roleOf(cfg.Sync))
+		d.role.AddrsChanged()
 	}
 	for _, a := range d.gate.Announced() {
 		if !slices.Contains(before, a) {

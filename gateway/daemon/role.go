@@ -50,7 +50,7 @@ func (d *Daemon) openRole(cfg *config.Config) (err error) {
 	}
 	d.role, err = rolelink.Open(rolelink.Config{
 		Role: roleOf(cfg.Sync), Paths: paths, Key: cfg.Sync.Key, Now: stack.Now,
-		Links: d.askedLinks, Able: d.linksUp, Streams: d.gate.SyncStreams,
+		Links: d.askedLinks, Addrs: d.gate.Announced, Able: d.linksUp, Streams: d.gate.SyncStreams,
 		Answers: d.gate.SetAnswers, Changed: d.roleChanged, Announce: d.Announce,
 	})
 	return err
@@ -82,7 +82,7 @@ func (d *Daemon) leaveRole() {
 
 // roleChanged takes a change. It is called with the role's lock held, which a log must not keep.
 func (d *Daemon) roleChanged(e rolelink.Event) {
-	if !e.Split && !e.HeldOff {
+	if !e.Split && !e.HeldOff && !e.Addrs {
 		select {
 		case d.roleSteer <- struct{}{}:
 		default: // it is about to be
@@ -115,6 +115,10 @@ func (d *Daemon) logRoleEvent(e *rolelink.Event) {
 		log.Error("role", "split brain", "two gateways answer for the addresses", "answered by", e.By, "term", e.Term)
 	case e.HeldOff:
 		log.Warn("role", "state", e.To.String(), "held off", "another host answers for an address", "answered by", e.By)
+	case e.Addrs && e.Differ:
+		log.Warn("role", "addresses", "the file of the other gateway has other service or SNAT addresses", "remedy", "give both the same: what only one has is not answered for while the other is active")
+	case e.Addrs:
+		log.Info("role", "addresses", "both gateways have the same")
 	default:
 		log.Info("role", "state", e.To.String(), "was", e.From.String(), "cause", e.Why.String(), "term", e.Term)
 	}
@@ -139,9 +143,6 @@ func (d *Daemon) linksUp() bool {
 	return !slices.ContainsFunc(d.node.Links(), func(l node.Link) bool { return l.State != node.LinkUp })
 }
 
-// askedAddrs is the number of addresses of a family that the hosts of a network are asked for: a gateway answers for all or none.
-const askedAddrs = 2
-
 // askedLinks returns the networks of the devices in which service and SNAT addresses are.
 func (d *Daemon) askedLinks() (list []rolelink.Link, err error) {
 	networks, err := d.networks()
@@ -152,7 +153,7 @@ func (d *Daemon) askedLinks() (list []rolelink.Link, err error) {
 	for _, n := range networks {
 		l := rolelink.Link{Device: links[n.Dev].Name, VLAN: n.VLAN, MAC: links[n.Dev].MAC}
 		for _, a := range addrs {
-			if len(l.Addrs) < askedAddrs && n.Prefix.Contains(a) {
+			if n.Prefix.Contains(a) {
 				l.Addrs = append(l.Addrs, a)
 			}
 		}
@@ -163,18 +164,12 @@ func (d *Daemon) askedLinks() (list []rolelink.Link, err error) {
 	return list, nil
 }
 
-// asked returns the number of addresses that askedLinks has.
-func (d *Daemon) asked() (n int) {
-	links, _ := d.askedLinks()
-	for i := range links {
-		n += len(links[i].Addrs)
-	}
-	return n
-}
-
 // warnUnasked warns of a role whose gateways cannot see on their links that the other answers.
 func (d *Daemon) warnUnasked() {
-	if d.role != nil && d.asked() == 0 {
+	if d.role == nil {
+		return
+	}
+	if links, _ := d.askedLinks(); len(links) == 0 {
 		d.opt.Log.Warn("role", "warning", "no service or SNAT address is in a network of a device: while no message of the other gateway comes, both answer", "remedy", "add sync.role.paths over another network")
 	}
 }
@@ -184,7 +179,7 @@ func (d *Daemon) roleStatus() *rolelink.Status {
 	if d.role == nil {
 		return nil
 	}
-	st := d.role.Status(d.asked())
+	st := d.role.Status()
 	return &st
 }
 

@@ -64,6 +64,7 @@ type Machine struct {
 	leased    clock.Time // Standby: the last message of a peer that is active, or about to be
 	due       clock.Time // the next message to the peer
 
+	addrs        Addresses
 	able, synced bool
 	ready        clock.Time // Standby: since when this gateway could replace the peer; Never: it could not
 	held         bool       // an operator wants the peer to be active
@@ -286,6 +287,6 @@ func (m *Machine) wants(now clock.Time) bool {
 func (m *Machine) message(now clock.Time, to Incarnation, echo clock.Time) Message {
 	return Message{
 		State: m.state, Index: m.cfg.Index, Priority: m.cfg.Priority, Able: m.able, Synced: m.synced, Wants: m.wants(now),
-		Number: m.number, From: m.cfg.Incarnation, To: to, Sent: now, Echo: echo, Term: m.term, Lease: m.cfg.Lease,
+		Number: m.number, From: m.cfg.Incarnation, To: to, Sent: now, Echo: echo, Term: m.term, Lease: m.cfg.Lease, Addrs: m.addrs,
 	}
 }

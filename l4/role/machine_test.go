@@ -2,6 +2,7 @@ package role
 
 import (
 	"errors"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -437,4 +438,38 @@ func TestThePeerHasToKnow(t *testing.T) {
 	w.until(0, Active, lease)
 	w.run(lease)
 	w.want(Active, Standby)
+}
+
+// Each gateway learns whether the other one's file has the same addresses, at once, and keeps the sample of one that it no
+// longer hears.
+func TestTheAddressesOfThePeer(t *testing.T) {
+	w := settled(t)
+	differs := func(want bool) {
+		t.Helper()
+		for i, g := range w.gates {
+			g.polls = true
+			if i == 1 {
+				w.run(20 * time.Millisecond)
+			}
+		}
+		for i, g := range w.gates {
+			if p := g.m.Picture(w.local(i)); p.Differ != want {
+				w.fail("gateway %d: differ %v, peer %+v", i, p.Differ, p.Peer.Addrs)
+			}
+		}
+	}
+	sample := []netip.Addr{netip.MustParseAddr("198.18.1.1")}
+	w.gates[0].m.SetAddrs(w.local(0), Addresses{Count: 2, Digest: 5, Sample: sample})
+	differs(false) // the other one's are not known
+	w.gates[1].m.SetAddrs(w.local(1), Addresses{Count: 2, Digest: 6})
+	differs(true)
+	w.gates[1].m.SetAddrs(w.local(1), Addresses{Count: 2, Digest: 5})
+	differs(false)
+	w.gates[1].m.SetAddrs(w.local(1), Addresses{Count: 3, Digest: 5})
+	differs(true)
+	w.kill(0)
+	w.run(5 * lease)
+	if p := w.gates[1].m.Picture(w.local(1)); !slices.Equal(p.Peer.Addrs.Sample, sample) {
+		t.Errorf("%+v", p)
+	}
 }

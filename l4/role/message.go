@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
+	"net/netip"
 	"time"
 
 	"github.com/millrace/millrace/clock"
@@ -24,10 +25,12 @@ type Incarnation [16]byte
 //	+----------------------------+------------------------------------+
 //	| sent, ns (8)  | echo (8)   | term (8)  | lease, ms (4)          |
 //	+---------------+------------+-----------+------------------------+
+//	| addresses (4) | their digest (8) | in the sample (1) | 16 each  |
+//	+---------------+------------------+-------------------+----------+
 //	| HMAC-SHA256 of all before (32)                                  |
 //	+-----------------------------------------------------------------+
 //
-// Lengths may grow: a reader of version 1 ignores octets between the lease and the code.
+// Lengths may grow: a reader ignores octets between those that it knows and the code. Version 1 ends with the lease.
 type Message struct {
 	State    State
 	Index    uint8 // sync.index of the sender
@@ -42,10 +45,29 @@ type Message struct {
 	Echo     clock.Time    // Sent of the last message that the sender has received from To
 	Term     uint64        // counts take-overs
 	Lease    time.Duration // of the sender
+	Addrs    Addresses     // of the sender
 }
 
+// Addresses describes the addresses that a gateway answers for while it is active.
+type Addresses struct {
+	Count  uint32       // 0: not known
+	Digest uint64       // of all, in any order
+	Sample []netip.Addr // some of each network, for a peer that looks for an address that both have; never changed in place
+}
+
+// differ reports whether two gateways answer for different addresses.
+func (a *Addresses) differ(b *Addresses) bool {
+	return a.Count != 0 && b.Count != 0 && (a.Count != b.Count || a.Digest != b.Digest)
+}
+
+// MaxSample bounds Addresses.Sample, so that a message fits MaxMessage.
+const MaxSample = 16
+
 const (
-	messageVersion = 1
+	messageVersion = 2
+	firstVersion   = 1
+	addrsLen       = 4 + 8 + 1 // without the sample
+	addrLen        = 16        // IPv4 addresses are mapped (RFC 4291 2.5.5.2)
 	bodyLen        = 4 + 1 + 1 + 1 + 1 + 8 + 16 + 16 + 8 + 8 + 8 + 4
 	codeLen        = sha256.Size
 	// MaxMessage bounds a message of any version.
@@ -100,6 +122,14 @@ func (m *Message) Append(b, key []byte) []byte {
 	b = binary.BigEndian.AppendUint64(b, uint64(m.Echo))
 	b = binary.BigEndian.AppendUint64(b, m.Term)
 	b = binary.BigEndian.AppendUint32(b, uint32(m.Lease/time.Millisecond))
+	b = binary.BigEndian.AppendUint32(b, m.Addrs.Count)
+	b = binary.BigEndian.AppendUint64(b, m.Addrs.Digest)
+	sample := m.Addrs.Sample[:min(len(m.Addrs.Sample), MaxSample)]
+	b = append(b, byte(len(sample)))
+	for _, a := range sample {
+		octets := a.As16()
+		b = append(b, octets[:]...)
+	}
 	return append(b, code(key, b[start:])...)
 }
 
@@ -119,7 +149,7 @@ func Parse(b, key []byte) (m Message, err error) {
 		return m, ErrCode
 	}
 	m.State = State(b[5])
-	if b[4] < messageVersion || m.State >= states {
+	if b[4] < firstVersion || m.State >= states {
 		return m, ErrMessage
 	}
 	f := b[6]
@@ -131,5 +161,20 @@ func Parse(b, key []byte) (m Message, err error) {
 	if m.Lease < MinLease || m.Lease > MaxLease {
 		return m, ErrMessage
 	}
+	if b[4] > firstVersion && !m.Addrs.parse(body[bodyLen:]) {
+		return m, ErrMessage
+	}
 	return m, nil
+}
+
+// parse reads addresses, and reports whether all octets are there.
+func (a *Addresses) parse(b []byte) bool {
+	if len(b) < addrsLen || len(b) < addrsLen+int(b[addrsLen-1])*addrLen || b[addrsLen-1] > MaxSample {
+		return false
+	}
+	a.Count, a.Digest = binary.BigEndian.Uint32(b), binary.BigEndian.Uint64(b[4:])
+	for i := range int(b[addrsLen-1]) {
+		a.Sample = append(a.Sample, netip.AddrFrom16([16]byte(b[addrsLen+i*addrLen:])).Unmap())
+	}
+	return true
 }

@@ -93,6 +93,14 @@ func (m *Machine) SetSynced(now clock.Time, synced bool) {
 	}
 }
 
+// SetAddrs notes the addresses that this gateway answers for while it is active.
+func (m *Machine) SetAddrs(now clock.Time, a Addresses) {
+	if m.addrs.Count != a.Count || m.addrs.Digest != a.Digest {
+		m.due = now
+	}
+	m.addrs = a
+}
+
 // Picture is the state for status and metrics.
 type Picture struct {
 	State   State
@@ -108,6 +116,7 @@ type Picture struct {
 	Splits  uint64
 	Held    bool // an operator wants the peer to be active
 	Able    bool
+	Differ  bool // the peer answers for other addresses than this gateway, by its last message
 
 	Priority uint8
 	Preempt  bool
@@ -118,6 +127,7 @@ func (m *Machine) Picture(now clock.Time) Picture {
 	p := Picture{
 		State: m.state, Last: m.last, Changes: m.changes, Term: m.term, Peer: m.peer, Heard: m.heard(now), Lease: m.lease(),
 		HeldOff: m.state == Probing && m.answered != clock.Never, Split: m.split, Splits: m.splits, Held: m.held, Able: m.able,
+		Differ: m.peer.Known && m.addrs.differ(&m.peer.Addrs),
 		Priority: m.cfg.Priority, Preempt: m.cfg.Preempt,
 	}
 	switch m.state {

@@ -20,7 +20,7 @@ type Link struct {
 	Device string
 	VLAN   uint16 // 802.1Q tag of its frames; 0 is none
 	MAC    wire.MAC
-	Addrs  []netip.Addr // some are enough: a gateway answers for all or none
+	Addrs  []netip.Addr // all; some are asked for, since a gateway answers for all of its own or none
 }
 
 // asker asks the hosts of links whether one answers for an address. Its sockets see what the kernel sees of a device: the
@@ -49,6 +49,9 @@ const pollEvery = 2 * time.Millisecond
 // run asks when the machine wants it, and reads the answers, until ctx ends.
 func (a *asker) run(ctx context.Context) {
 	defer a.close()
+	a.r.describe()
+	every := time.NewTicker(a.r.cfg.Role.Lease) // the kernel's networks change without a reload
+	defer every.Stop()
 	var until time.Time
 	for {
 		var tick <-chan time.Time
@@ -63,6 +66,10 @@ func (a *asker) run(ctx context.Context) {
 		case <-a.r.probe:
 			until = time.Now().Add(idleAfter)
 			a.ask()
+		case <-a.r.changed:
+			a.r.describe()
+		case <-every.C:
+			a.r.describe()
 		case <-tick:
 		}
 		a.read()
@@ -76,7 +83,28 @@ func (a *asker) close() {
 	}
 }
 
-// ask sends a question for each address.
+// describe has the machine tell the peer of the addresses of this gateway.
+func (r *Runner) describe() {
+	links, err := r.cfg.Links()
+	if err != nil {
+		return // as in ask
+	}
+	addrs, known, n := describe(r.cfg.Addrs(), links), r.peerSample(), 0
+	for i := range links {
+		n += len(questions(links[i].Addrs, known))
+	}
+	r.asks.Store(int64(n))
+	r.do(func(m *role.Machine, now clock.Time) { m.SetAddrs(now, addrs) })
+}
+
+// peerSample returns addresses that the peer answers for while it is active, by its last message: also of a peer that is not heard.
+func (r *Runner) peerSample() []netip.Addr {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.machine.Picture(r.cfg.Now()).Peer.Addrs.Sample
+}
+
+// ask sends a question for each address that is asked for.
 func (a *asker) ask() {
 	links, err := a.r.cfg.Links()
 	if err != nil {
@@ -85,7 +113,9 @@ func (a *asker) ask() {
 	for _, s := range a.socks {
 		s.links = s.links[:0]
 	}
+	known := a.r.peerSample()
 	for _, l := range links {
+		l.Addrs = questions(l.Addrs, known)
 		s := a.socks[l.Device]
 		if s == nil {
 			if s, err = openSock(l.Device); err != nil {

@@ -25,7 +25,8 @@ type Config struct {
 	Key   []byte      // of the sync
 	Now   func() clock.Time
 
-	Links    func() ([]Link, error)   // that are asked; called by a goroutine of its own, and may block
+	Links    func() ([]Link, error)   // that are asked; called by a goroutine of its own, without the lock, and may block
+	Addrs    func() []netip.Addr      // all addresses that this gateway answers for while it is active; as Links
 	Able     func() bool              // all devices have a link
 	Streams  func() (up, synced bool) // a stream to or from the peer is up; all its connections are here
 	Answers  func(until clock.Time)   // the data path may answer until then, 0: not at all
@@ -41,6 +42,8 @@ type Event struct {
 	Healed  bool
 	HeldOff bool   // probing goes on: another host answers
 	By      string // whose link address that is
+	Addrs   bool   // the addresses of both gateways are the same since now, or with Differ are not
+	Differ  bool
 }
 
 // Runner is the role of this gateway. Its methods may be called from any goroutine.
@@ -52,6 +55,8 @@ type Runner struct {
 
 	wake     chan struct{} // the time of the next Poll has changed
 	probe    chan struct{} // asks the links
+	changed  chan struct{} // the addresses have changed
+	asks     atomic.Int64  // addresses of a probe
 	rejected atomic.Uint64 // messages that are not authentic or malformed
 	received atomic.Uint64
 	sent     atomic.Uint64
@@ -69,7 +74,7 @@ type Runner struct {
 
 // Open opens the sockets of all paths. Run serves them.
 func Open(cfg Config) (*Runner, error) {
-	r := &Runner{cfg: cfg, wake: make(chan struct{}, 1), probe: make(chan struct{}, 1), last: time.Now()}
+	r := &Runner{cfg: cfg, wake: make(chan struct{}, 1), probe: make(chan struct{}, 1), changed: make(chan struct{}, 1), last: time.Now()}
 	var err error
 	if r.key, err = role.Key(cfg.Key); err != nil {
 		return nil, err
@@ -195,6 +200,9 @@ func (r *Runner) report(now clock.Time) {
 			r.cfg.Changed(e)
 		}
 	}
+	if p.Differ != r.seen.Differ {
+		r.cfg.Changed(Event{Change: p.Last, Term: p.Term, Addrs: true, Differ: p.Differ})
+	}
 	if p.HeldOff && !r.seen.HeldOff {
 		r.cfg.Changed(Event{Change: p.Last, Term: p.Term, HeldOff: true, By: r.by})
 	}
@@ -225,6 +233,9 @@ func (r *Runner) LinkChanged() { r.do(nil) }
 func (r *Runner) Configure(c role.Config) {
 	r.do(func(m *role.Machine, _ clock.Time) { m.Configure(c) })
 }
+
+// AddrsChanged is called when the addresses of this gateway may have changed.
+func (r *Runner) AddrsChanged() { signal(r.changed) }
 
 // Order has this gateway be the active one, or the peer.
 func (r *Runner) Order(active bool) (err error) {

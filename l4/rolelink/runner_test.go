@@ -39,7 +39,7 @@ func start(t *testing.T, index uint8, key byte, more ...Path) *end {
 	r, err := Open(Config{
 		Role: role.Config{Index: index, Priority: 100, Lease: 2 * time.Second}, Paths: append([]Path{{at[index], at[1-index]}}, more...),
 		Key: []byte(strings.Repeat(string(key), 32)), Now: monotonic,
-		Links: func() ([]Link, error) { return nil, nil }, Able: func() bool { return !e.unable.Load() },
+		Links: func() ([]Link, error) { return nil, nil }, Addrs: func() []netip.Addr { return nil }, Able: func() bool { return !e.unable.Load() },
 		Streams: func() (bool, bool) { return e.streams.Load(), true },
 		Answers: func(until clock.Time) { e.answers.Store(int64(until)) },
 		Changed: func(Event) { e.changes.Add(1) }, Announce: func() { e.announced.Add(1) },
@@ -60,7 +60,7 @@ func await(t *testing.T, e *end, s role.State) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); e.State() != s; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("%v, want %v: %+v", e.State(), s, e.Status(0))
+			t.Fatalf("%v, want %v: %+v", e.State(), s, e.Status())
 		}
 	}
 }
@@ -88,8 +88,8 @@ func TestTwoRunners(t *testing.T) {
 	await(t, a, role.Active)
 	await(t, b, role.Standby)
 	a.Configure(role.Config{Priority: 9, Preempt: true})
-	st := a.Status(3)
-	if st.Priority != 9 || !st.Preempt || st.Asks != 3 || !st.Peer.Heard || st.Peer.Able || st.Last.Why == "" || !st.Paths[0].Up || st.Received == 0 || st.Rejected != 0 {
+	st := a.Status()
+	if st.Priority != 9 || !st.Preempt || st.Asks != 0 || !st.Peer.Heard || st.Peer.Able || st.Last.Why == "" || !st.Paths[0].Up || st.Received == 0 || st.Rejected != 0 {
 		t.Errorf("%+v", st)
 	}
 	b.unable.Store(false)
@@ -97,7 +97,7 @@ func TestTwoRunners(t *testing.T) {
 	a.Leave()
 	a.stop()
 	await(t, b, role.Active)
-	if st := b.Status(0); st.Peer.Heard || !strings.Contains(st.Last.Why, "hands over") && !strings.Contains(st.Last.Why, "no host") {
+	if st := b.Status(); st.Peer.Heard || !strings.Contains(st.Last.Why, "hands over") && !strings.Contains(st.Last.Why, "no host") {
 		t.Errorf("%+v", st)
 	}
 }
@@ -129,12 +129,12 @@ func TestARefusal(t *testing.T) {
 // Messages of another key are counted, and nothing else.
 func TestAnotherKey(t *testing.T) {
 	a, b := start(t, 0, 'k'), start(t, 1, 'x')
-	for end := time.Now().Add(time.Minute); a.Status(0).Rejected == 0 || b.Status(0).Rejected == 0; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); a.Status().Rejected == 0 || b.Status().Rejected == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("%+v", a.Status(0))
+			t.Fatalf("%+v", a.Status())
 		}
 	}
-	if st := a.Status(0); st.Received != 0 || st.Peer.Heard {
+	if st := a.Status(); st.Received != 0 || st.Peer.Heard {
 		t.Errorf("%+v", st)
 	}
 }

@@ -33,6 +33,7 @@ type Status struct {
 	Rejected uint64 `json:"rejected_messages"` // malformed, or of another key
 	Probes   uint64 `json:"probes"`            // questions to the hosts of links
 	Asks     int    `json:"probed_addresses"`  // addresses of each; with 0 a cut network looks like a dead peer
+	Differ   bool   `json:"addresses_differ"`  // the files of the gateways have different service or SNAT addresses
 }
 
 // Change is the last change of the state.
@@ -61,8 +62,8 @@ type PathStatus struct {
 	Failed uint64         `json:"failed_messages"`
 }
 
-// Status returns the role. asks is the number of addresses that the links can be asked for.
-func (r *Runner) Status(asks int) Status {
+// Status returns the role.
+func (r *Runner) Status() Status {
 	r.mu.Lock()
 	now := r.cfg.Now()
 	p := r.machine.Picture(now)
@@ -76,7 +77,7 @@ func (r *Runner) Status(asks int) Status {
 		Last: Change{p.Last.From, p.Last.To, p.Last.Why.String(), at}, Lease: p.Lease.Seconds(), Left: p.Left.Seconds(), Able: p.Able,
 		Held: p.Held, HeldOff: p.HeldOff, By: by, Split: p.Split, Splits: p.Splits,
 		Peer: Peer{Heard: p.Heard, State: p.Peer.State, Priority: p.Peer.Priority, Able: p.Peer.Able, Synced: p.Peer.Synced},
-		Sent: r.sent.Load(), Received: r.received.Load(), Rejected: r.rejected.Load(), Probes: r.probes.Load(), Asks: asks,
+		Sent: r.sent.Load(), Received: r.received.Load(), Rejected: r.rejected.Load(), Probes: r.probes.Load(), Asks: int(r.asks.Load()), Differ: p.Differ,
 	}
 	if p.Peer.Known {
 		st.Peer.Silent = now.Sub(p.Peer.Heard).Seconds()
@@ -95,13 +96,14 @@ func (p *path) up(within time.Duration) bool {
 
 // WriteMetrics writes the role.
 func (r *Runner) WriteMetrics(w *metrics.Writer) {
-	st := r.Status(0)
+	st := r.Status()
 	for s := role.Joining; s <= role.Yielding; s++ {
 		w.Gauge("millrace_role_state", "1 for the state of this gateway with its peer.", truth(st.State == s), metrics.Label{Name: "state", Value: s.String()})
 	}
 	w.Gauge("millrace_role_peer_heard", "1 while the other gateway was heard within the lease.", truth(st.Peer.Heard))
 	w.Gauge("millrace_role_split_brain", "1 while another one answers for the addresses beside this gateway.", truth(st.Split))
 	w.Gauge("millrace_role_held_off", "1 while this gateway does not become active because another host answers for an address.", truth(st.HeldOff))
+	w.Gauge("millrace_role_addresses_differ", "1 while the file of the other gateway has other service or SNAT addresses.", truth(st.Differ))
 	w.Gauge("millrace_role_able", "1 while all devices have a link.", truth(st.Able))
 	w.Counter("millrace_role_changes_total", "Changes of the state.", st.Changes)
 	w.Counter("millrace_role_split_brains_total", "Times that two were active.", st.Splits)
