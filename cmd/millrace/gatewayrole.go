@@ -21,7 +21,8 @@ nothing changes, where the gateway that is to be active is not ready: it is not 
 a device has no link, or connections are missing there.
 
 After "standby" this gateway does not take the addresses back by its priority, even
-with preempt, until "active", a restart, or the end of the other gateway.
+with preempt, until "active", a restart, or the end of the other gateway (or until it
+has to replace that).
 
 --json prints one object: schema and the role of gateway status.`
 
@@ -83,6 +84,8 @@ func showRole(c *console, r *rolelink.Status) {
 	switch {
 	case r.Split:
 		state += c.paint(red, ", split brain: "+orUnknown(r.By)+" answers for the addresses, too")
+	case r.HeldOff && r.Rivalled:
+		state += c.paint(red, ", held off: "+orUnknown(r.By)+" asks for the addresses, too")
 	case r.HeldOff:
 		state += c.paint(red, ", held off: "+orUnknown(r.By)+" answers for the addresses")
 	case r.Held:
@@ -101,9 +104,15 @@ func showRole(c *console, r *rolelink.Status) {
 	}
 	c.line("other", "%s; lease %v, %v left; split brains %d", peer, seconds(r.Lease), seconds(r.Left), r.Splits)
 	for _, p := range r.Paths {
-		if !p.Up && r.Peer.Heard {
+		switch {
+		case p.Error != "":
+			c.line("path", "%s: %s", p.Peer, c.paint(red, p.Error))
+		case !p.Up && r.Peer.Heard:
 			c.line("path", "%s: %s", p.Peer, c.paint(red, "not heard there"))
 		}
+	}
+	if r.Peer.SameIndex {
+		c.line("index", "%s", c.paint(red, "both gateways have the same sync.index: give one 0 and the other 1, and restart"))
 	}
 	if r.Differ {
 		c.line("addresses", "%s", c.paint(red, "the file of the other gateway has other service or SNAT addresses"))

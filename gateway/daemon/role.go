@@ -53,7 +53,15 @@ func (d *Daemon) openRole(cfg *config.Config) (err error) {
 		Links: d.askedLinks, Addrs: d.gate.Announced, Able: d.linksUp, Streams: d.gate.SyncStreams,
 		Answers: d.gate.SetAnswers, Changed: d.roleChanged, Announce: d.Announce,
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	for _, p := range d.role.Status().Paths {
+		if p.Error != "" {
+			d.opt.Log.Warn("role", "path", p.Peer.String(), "error", p.Error, "remedy", "bring its device up: the path is opened once there is a route")
+		}
+	}
+	return nil
 }
 
 // runRole runs the role until the gateway has left it, at the end of shutdown: it outlives ctx.
@@ -113,6 +121,8 @@ func (d *Daemon) logRoleEvent(e *rolelink.Event) {
 		log.Warn("role", "split brain", "over", "state", e.To.String(), "term", e.Term)
 	case e.Split:
 		log.Error("role", "split brain", "two gateways answer for the addresses", "answered by", e.By, "term", e.Term)
+	case e.HeldOff && e.Rivalled:
+		log.Warn("role", "state", e.To.String(), "held off", "another host asks for an address (for a lease at most)", "asked by", e.By)
 	case e.HeldOff:
 		log.Warn("role", "state", e.To.String(), "held off", "another host answers for an address", "answered by", e.By)
 	case e.Addrs && e.Differ:

@@ -132,6 +132,21 @@ func (r *roles) awaitRoleServed() {
 	}
 }
 
+// clientSocket returns a packet socket of the client that sends only, with its device.
+func (r *roles) clientSocket() (fd, index int, mac wire.MAC) {
+	r.t.Helper()
+	r.must(r.client.Do(func() error {
+		in, err := net.InterfaceByName("eth0")
+		if err != nil {
+			return err
+		}
+		index, mac = in.Index, wire.MAC(in.HardwareAddr)
+		fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+		return err
+	}))
+	return fd, index, mac
+}
+
 // judge is tcpdump on the bridge, and a host that asks for every address all the time.
 type judge struct {
 	r       *roles
@@ -146,17 +161,7 @@ const askEvery = 5 * time.Millisecond
 func (r *roles) judge() *judge {
 	r.t.Helper()
 	j := &judge{r: r, capture: record(r.t, r.sw, "br0", "--immediate-mode", "arp or icmp6"), stop: make(chan struct{})}
-	var fd, index int
-	var mac wire.MAC
-	r.must(r.client.Do(func() error {
-		in, err := net.InterfaceByName("eth0")
-		if err != nil {
-			return err
-		}
-		index, mac = in.Index, wire.MAC(in.HardwareAddr)
-		fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
-		return err
-	}))
+	fd, index, mac := r.clientSocket()
 	j.done.Go(func() {
 		defer unix.Close(fd)
 		tick := time.NewTicker(askEvery)

@@ -19,6 +19,7 @@ const (
 	beatsInLease = 10 // messages
 	fenceParts   = 3  // of four: the answers of an active gateway that does not run, and the silence after which the standby probes
 	probePart    = 4  // a lease through this: probing after silence
+	rivalLimit   = 1  // leases for which questions of other hosts hold a take-over off: a peer probes for a quarter of one
 	gonePart     = 20 // a lease through this: probing where the peer is known not to run, or knows of it
 )
 
@@ -74,6 +75,8 @@ type Machine struct {
 	window   time.Duration // Probing: its least length
 	answered clock.Time    // another host has answered for an address; Never: none has in this state
 	rivalled clock.Time    // Probing: another host probes, too; Never: none
+	rivalsOn clock.Time    // Probing: the first time of that
+	rivals   uint64        // such questions of others, in all
 	probed   clock.Time    // the last Probe of Poll
 	announce bool
 	split    bool // both are active, or another host answers beside this gateway
@@ -82,7 +85,7 @@ type Machine struct {
 
 // New returns a machine in Joining. Its devices have links until SetAble.
 func New(cfg Config, now clock.Time) *Machine {
-	m := &Machine{cfg: cfg, able: true, polled: now, entered: now, due: now, ready: clock.Never, answered: clock.Never, rivalled: clock.Never}
+	m := &Machine{cfg: cfg, able: true, polled: now, entered: now, due: now, ready: clock.Never, answered: clock.Never, rivalled: clock.Never, rivalsOn: clock.Never}
 	m.last = Change{To: Joining, Why: Started, At: now}
 	return m
 }
@@ -128,7 +131,10 @@ func (m *Machine) on(e Event, now clock.Time) {
 	m.last = Change{m.state, to, e, now}
 	m.changes++
 	m.state, m.entered, m.due = to, now, now
-	m.answered, m.rivalled, m.ready, m.leased, m.split = clock.Never, clock.Never, clock.Never, now, false
+	m.answered, m.rivalled, m.rivalsOn, m.ready, m.leased, m.split = clock.Never, clock.Never, clock.Never, clock.Never, now, false
+	if to == Active || e == PeerGone {
+		m.held = false // the peer was wanted, and is not there any more
+	}
 	switch to {
 	case Probing:
 		m.window = m.lease() / gonePart
@@ -259,11 +265,16 @@ func (m *Machine) probes(now clock.Time) bool {
 // on without running, and a peer that is heard knows of the probing and has not objected. From then on it takes this gateway
 // for the active one, for a lease.
 func (m *Machine) unopposed(now clock.Time) bool {
-	if now.Sub(m.entered) < m.window || m.answered != clock.Never && now.Sub(m.answered) < m.lease() ||
-		m.rivalled != clock.Never && now.Sub(m.rivalled) < m.lease()/probePart {
+	if now.Sub(m.entered) < m.window || m.answered != clock.Never && now.Sub(m.answered) < m.lease() || m.givesWay(now) {
 		return false
 	}
 	return !m.heard(now) || m.peer.Echo >= m.entered && (m.peer.State == Joining || m.peer.State == Standby)
+}
+
+// givesWay reports whether probing goes on because another host probes. A peer that does is active within rivalLimit, and answers
+// from then on. Any other host of the link can ask as well, so a question without an answer holds a take-over off no longer.
+func (m *Machine) givesWay(now clock.Time) bool {
+	return m.cfg.Index == 1 && m.rivalled != clock.Never && now.Sub(m.rivalled) < m.lease()/probePart && now.Sub(m.rivalsOn) < m.lease()*rivalLimit
 }
 
 // follow notes since when this gateway could replace the peer.

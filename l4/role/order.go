@@ -14,7 +14,8 @@ var ErrPeer = errors.New("the other gateway is not ready")
 // asksFor is the number of leases for which a standby asks for the addresses on an operator's order.
 const asksFor = 10
 
-// ToStandby leaves the addresses to the peer on an operator's order. The peer keeps them until it ends, or until ToActive.
+// ToStandby leaves the addresses to the peer on an operator's order. The peer keeps them until it ends, until this gateway has to
+// replace it, or until ToActive.
 func (m *Machine) ToStandby(now clock.Time) error {
 	m.wake(now)
 	if m.state == Active {
@@ -103,20 +104,23 @@ func (m *Machine) SetAddrs(now clock.Time, a Addresses) {
 
 // Picture is the state for status and metrics.
 type Picture struct {
-	State   State
-	Last    Change
-	Changes uint64
-	Term    uint64
-	Peer    Peer
-	Heard   bool          // the peer, within the last lease
-	Lease   time.Duration // the longer of both
-	Left    time.Duration // of the peer's lease in a standby; of its answers without another message in an active one
-	HeldOff bool          // probing goes on, because another host answers
-	Split   bool
-	Splits  uint64
-	Held    bool // an operator wants the peer to be active
-	Able    bool
-	Differ  bool // the peer answers for other addresses than this gateway, by its last message
+	State     State
+	Last      Change
+	Changes   uint64
+	Term      uint64
+	Peer      Peer
+	Heard     bool          // the peer, within the last lease
+	Lease     time.Duration // the longer of both
+	Left      time.Duration // of the peer's lease in a standby; of its answers without another message in an active one
+	HeldOff   bool          // probing goes on, because another host answers, or with Rivalled asks as well
+	Rivalled  bool
+	Rivals    uint64 // questions of other hosts while probing
+	Split     bool
+	Splits    uint64
+	Held      bool // an operator wants the peer to be active
+	Able      bool
+	Differ    bool // the peer answers for other addresses than this gateway, by its last message
+	SameIndex bool // both have the same index, which one has to change
 
 	Priority uint8
 	Preempt  bool
@@ -126,9 +130,14 @@ type Picture struct {
 func (m *Machine) Picture(now clock.Time) Picture {
 	p := Picture{
 		State: m.state, Last: m.last, Changes: m.changes, Term: m.term, Peer: m.peer, Heard: m.heard(now), Lease: m.lease(),
-		HeldOff: m.state == Probing && m.answered != clock.Never, Split: m.split, Splits: m.splits, Held: m.held, Able: m.able,
-		Differ: m.peer.Known && m.addrs.differ(&m.peer.Addrs),
+		HeldOff: m.state == Probing && (m.answered != clock.Never || m.givesWay(now)), Rivals: m.rivals, Split: m.split, Splits: m.splits, Held: m.held, Able: m.able,
+		Differ:   m.peer.Known && m.addrs.differ(&m.peer.Addrs),
 		Priority: m.cfg.Priority, Preempt: m.cfg.Preempt,
+	}
+	p.Rivalled = p.HeldOff && m.answered == clock.Never
+	if m.peer.Known {
+		p.Term = max(m.term, m.peer.Term)
+		p.SameIndex = m.peer.Index == m.cfg.Index
 	}
 	switch m.state {
 	case Active:

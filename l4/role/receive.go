@@ -39,6 +39,13 @@ func (m *Machine) Receive(now clock.Time, in Message) bool {
 	return true
 }
 
+// Repeats reports whether an authentic message is one that has counted within a lease, or is older than that: a copy by another
+// path, which shows that the path works. It changes nothing.
+func (m *Machine) Repeats(now clock.Time, in Message) bool {
+	return m.heard(now) && in.From == m.peer.From && in.To == m.cfg.Incarnation && in.Number <= m.peer.Number &&
+		m.peer.Sent.Sub(in.Sent) < m.lease()
+}
+
 // judge finds the event that the last message of the peer is.
 func (m *Machine) judge(now clock.Time) {
 	p := &m.peer
@@ -154,10 +161,11 @@ func (m *Machine) Answered(now clock.Time) {
 }
 
 // Rivalled handles that another host of a link asks whether an address is in use, without an address of its own: the peer, which
-// probes as well and is not heard (RFC 5227 2.1.1). The gateway with index 1 waits.
+// probes as well and is not heard (RFC 5227 2.1.1), or a stranger. The gateway with index 1 waits, for a bounded time.
 func (m *Machine) Rivalled(now clock.Time) {
 	m.wake(now)
-	if m.state == Probing && m.cfg.Index == 1 {
-		m.rivalled = now
+	if m.state == Probing {
+		m.rivals++
+		m.rivalled, m.rivalsOn = now, min(m.rivalsOn, now)
 	}
 }

@@ -147,7 +147,10 @@ func (a *asker) read() {
 			case answer:
 				a.r.answered(mac)
 			case rival:
-				a.r.do(func(m *role.Machine, now clock.Time) { m.Rivalled(now) })
+				a.r.do(func(m *role.Machine, now clock.Time) {
+					a.r.rival = mac.String()
+					m.Rivalled(now)
+				})
 			}
 		}
 	}

@@ -3,6 +3,7 @@ package rolelink
 import (
 	"errors"
 	"net"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -15,17 +16,97 @@ import (
 // that its host has no process there.
 type path struct {
 	Path
-	conn  *net.UDPConn
-	heard atomic.Int64 // when, ns of the calendar; 0: never
-	fails atomic.Uint64
+	conn   atomic.Pointer[net.UDPConn] // nil: there is no route yet
+	heard  atomic.Int64                // when, ns of the calendar; 0: never
+	fails  atomic.Uint64
+	closed chan struct{}
+
+	mu  sync.Mutex // guards the rest, and what open and close do to conn
+	err error      // of the last open
 }
 
-func openPath(p Path) (*path, error) {
-	c, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(p.Listen), net.UDPAddrFromAddrPort(p.Peer))
-	if err != nil {
-		return nil, err
+// openEvery is the interval of attempts to open a path without a route.
+const openEvery = 200 * time.Millisecond
+
+// absent reports whether an error of open may pass by itself: there is no route, because a device has no link or no address yet.
+// Without a link the kernel removes IPv6 addresses, too.
+func absent(err error) bool {
+	return errors.Is(err, syscall.ENETUNREACH) || errors.Is(err, syscall.EHOSTUNREACH) || errors.Is(err, syscall.ENETDOWN) ||
+		errors.Is(err, errAddress)
+}
+
+// errAddress is joined to the error of an IPv6 address that the kernel does not have at present.
+var errAddress = errors.New("the address is not there")
+
+// open opens the socket.
+func (p *path) open() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	select {
+	case <-p.closed:
+		return net.ErrClosed
+	default:
 	}
-	return &path{Path: p, conn: c}, nil
+	c, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(p.Listen), net.UDPAddrFromAddrPort(p.Peer))
+	if errors.Is(err, syscall.EADDRNOTAVAIL) && p.Listen.Addr().Is6() {
+		err = errors.Join(err, errAddress)
+	}
+	if p.err = err; err == nil {
+		p.conn.Store(c)
+	}
+	return err
+}
+
+// close closes the socket, now and for good.
+func (p *path) close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	select {
+	case <-p.closed:
+		return nil
+	default:
+		close(p.closed)
+	}
+	if c := p.conn.Load(); c != nil {
+		return c.Close()
+	}
+	return nil
+}
+
+// socket waits for the socket, and returns nil once the path is closed.
+func (p *path) socket() *net.UDPConn {
+	for {
+		if c := p.conn.Load(); c != nil {
+			return c
+		}
+		select {
+		case <-p.closed:
+			return nil
+		case <-time.After(openEvery):
+			_ = p.open() // the status has the error
+		}
+	}
+}
+
+// failure returns why there is no socket, "" if there is.
+func (p *path) failure() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err == nil {
+		return ""
+	}
+	return p.err.Error()
+}
+
+// send sends a message. One without a way at present is lost, as in the network.
+func (p *path) send(b []byte) {
+	c := p.conn.Load()
+	if c == nil {
+		p.fails.Add(1)
+		return
+	}
+	_, err := c.Write(b)
+	p.note(err)
 }
 
 // note counts a message that was not sent. Refusals of those before (ECONNREFUSED) are not counted: receive handles them.
@@ -40,9 +121,9 @@ const failPause = time.Millisecond
 
 // receive hands messages of a path to the machine until the socket is closed.
 func (r *Runner) receive(p *path) {
-	buf := make([]byte, role.MaxMessage+1)
-	for {
-		n, err := p.conn.Read(buf)
+	c, buf := p.socket(), make([]byte, role.MaxMessage+1)
+	for c != nil {
+		n, err := c.Read(buf)
 		switch {
 		case errors.Is(err, net.ErrClosed):
 			return
@@ -59,7 +140,7 @@ func (r *Runner) receive(p *path) {
 			}
 			r.received.Add(1)
 			r.do(func(machine *role.Machine, now clock.Time) {
-				if machine.Receive(now, m) {
+				if machine.Receive(now, m) || machine.Repeats(now, m) {
 					p.heard.Store(time.Now().UnixNano())
 				}
 			})

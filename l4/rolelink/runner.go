@@ -37,13 +37,14 @@ type Config struct {
 // Event is a change that is worth a line in the log.
 type Event struct {
 	role.Change
-	Term    uint64
-	Split   bool // a split brain begins, or ends with Healed
-	Healed  bool
-	HeldOff bool   // probing goes on: another host answers
-	By      string // whose link address that is
-	Addrs   bool   // the addresses of both gateways are the same since now, or with Differ are not
-	Differ  bool
+	Term     uint64
+	Split    bool // a split brain begins, or ends with Healed
+	Healed   bool
+	HeldOff  bool // probing goes on: another host answers, or with Rivalled asks as well
+	Rivalled bool
+	By       string // whose link address that is
+	Addrs    bool   // the addresses of both gateways are the same since now, or with Differ are not
+	Differ   bool
 }
 
 // Runner is the role of this gateway. Its methods may be called from any goroutine.
@@ -67,6 +68,7 @@ type Runner struct {
 	next    clock.Time
 	seen    role.Picture // at the last report
 	by      string       // link address of the last host that has answered
+	rival   string       // and of the last that has asked as well
 	ended   bool
 	last    time.Time // of the last change
 	splits  time.Time
@@ -83,11 +85,11 @@ func Open(cfg Config) (*Runner, error) {
 		return nil, err
 	}
 	for _, p := range cfg.Paths {
-		c, err := openPath(p)
-		if err != nil {
+		c := &path{Path: p, closed: make(chan struct{})}
+		r.paths = append(r.paths, c)
+		if err := c.open(); err != nil && !absent(err) {
 			return nil, errors.Join(fmt.Errorf("role: %w", err), r.Close())
 		}
-		r.paths = append(r.paths, c)
 	}
 	r.asker = newAsker(r)
 	r.machine = role.New(cfg.Role, cfg.Now())
@@ -99,7 +101,7 @@ func Open(cfg Config) (*Runner, error) {
 func (r *Runner) Close() error {
 	var errs []error
 	for _, p := range r.paths {
-		errs = append(errs, p.conn.Close())
+		errs = append(errs, p.close())
 	}
 	return errors.Join(errs...)
 }
@@ -203,10 +205,18 @@ func (r *Runner) report(now clock.Time) {
 	if p.Differ != r.seen.Differ {
 		r.cfg.Changed(Event{Change: p.Last, Term: p.Term, Addrs: true, Differ: p.Differ})
 	}
-	if p.HeldOff && !r.seen.HeldOff {
-		r.cfg.Changed(Event{Change: p.Last, Term: p.Term, HeldOff: true, By: r.by})
+	if p.HeldOff && (!r.seen.HeldOff || p.Rivalled != r.seen.Rivalled) {
+		r.cfg.Changed(Event{Change: p.Last, Term: p.Term, HeldOff: true, Rivalled: p.Rivalled, By: r.host(&p)})
 	}
 	r.seen = p
+}
+
+// host returns the link address of the host that a state is due to.
+func (r *Runner) host(p *role.Picture) string {
+	if p.Rivalled {
+		return r.rival
+	}
+	return r.by
 }
 
 // send sends messages over all paths. One that has no way at present is lost, as in the network.
@@ -214,8 +224,7 @@ func (r *Runner) send(list []role.Message) {
 	for i := range list {
 		b := list[i].Append(make([]byte, 0, role.MaxMessage), r.key)
 		for _, p := range r.paths {
-			_, err := p.conn.Write(b)
-			p.note(err)
+			p.send(b)
 		}
 		r.sent.Add(1)
 	}

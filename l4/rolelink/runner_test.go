@@ -97,6 +97,9 @@ func TestTwoRunners(t *testing.T) {
 	a.Leave()
 	a.stop()
 	await(t, b, role.Active)
+	for end := time.Now().Add(time.Minute); b.Status().Peer.Heard && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		continue // the farewell is on its way
+	}
 	if st := b.Status(); st.Peer.Heard || !strings.Contains(st.Last.Why, "hands over") && !strings.Contains(st.Last.Why, "no host") {
 		t.Errorf("%+v", st)
 	}
@@ -136,5 +139,68 @@ func TestAnotherKey(t *testing.T) {
 	}
 	if st := a.Status(); st.Received != 0 || st.Peer.Heard {
 		t.Errorf("%+v", st)
+	}
+}
+
+// Each message comes by each path, once as a copy: both paths are up, all the time.
+func TestBothPathsAreUp(t *testing.T) {
+	at := []netip.AddrPort{netip.MustParseAddrPort("127.83.1.1:3780"), netip.MustParseAddrPort("127.83.1.2:3780")}
+	a, b := start(t, 0, 'k', Path{at[0], at[1]}), start(t, 1, 'k', Path{at[1], at[0]})
+	await(t, a, role.Active)
+	await(t, b, role.Standby)
+	for _, e := range []*end{a, b} {
+		for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+			if st := e.Status(); st.Paths[0].Up && st.Paths[1].Up {
+				break
+			} else if time.Now().After(end) {
+				t.Fatalf("%+v", st)
+			}
+		}
+	}
+	for range 3 {
+		before := [2]int64{a.paths[0].heard.Load(), a.paths[1].heard.Load()}
+		for end := time.Now().Add(time.Minute); a.paths[0].heard.Load() == before[0] || a.paths[1].heard.Load() == before[1]; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("one of two paths is not heard: %+v", a.Status())
+			}
+		}
+		if st := a.Status(); st.Received == 0 {
+			t.Errorf("%+v", st)
+		}
+	}
+}
+
+// A path without a route does not keep a gateway from its role, and is opened once there is one. An address in use is an error.
+func TestAPathWithoutARoute(t *testing.T) {
+	none := Path{netip.MustParseAddrPort("192.0.2.77:3780"), netip.MustParseAddrPort("192.0.2.78:3780")}
+	if err := (&path{Path: none, closed: make(chan struct{})}).open(); err == nil || absent(err) {
+		t.Errorf("an IPv4 address that is not there: %v", err)
+	}
+	for err, want := range map[error]bool{unix.ENETUNREACH: true, unix.EHOSTUNREACH: true, unix.ENETDOWN: true, unix.EADDRINUSE: false, unix.EADDRNOTAVAIL: false} {
+		if absent(err) != want {
+			t.Errorf("%v: absent %v", err, !want)
+		}
+	}
+	six := &path{Path: Path{netip.MustParseAddrPort("[2001:db8:77::1]:1"), netip.MustParseAddrPort("[2001:db8:77::2]:1")}, closed: make(chan struct{})}
+	if err := six.open(); err == nil || !absent(err) || six.failure() == "" {
+		t.Errorf("an IPv6 address that is not there: %v", err)
+	}
+	six.send(nil)
+	if six.fails.Load() != 1 {
+		t.Error("a message without a socket is not counted")
+	}
+	six.Path = Path{netip.MustParseAddrPort("127.83.2.1:3780"), netip.MustParseAddrPort("127.83.2.2:3780")}
+	stop := time.AfterFunc(time.Minute, func() { _ = six.close() }) // ends a hang
+	defer stop.Stop()
+	if six.socket() == nil || six.failure() != "" {
+		t.Fatalf("it is not opened: %s", six.failure())
+	}
+	if err := six.close(); err != nil || six.close() != nil || six.open() == nil {
+		t.Errorf("close: %v", err)
+	}
+	waits := &path{Path: none, closed: make(chan struct{})}
+	_ = waits.close()
+	if waits.socket() != nil {
+		t.Error("a closed path has a socket")
 	}
 }

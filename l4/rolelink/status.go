@@ -16,13 +16,14 @@ type Status struct {
 	Term     uint64     `json:"term"`    // counts take-overs of both gateways
 	Changes  uint64     `json:"changes"` // of the state
 	Last     Change     `json:"last_change"`
-	Lease    float64    `json:"lease_seconds"` // the longer of both
-	Left     float64    `json:"left_seconds"`  // standby: of the peer's lease; active: for which it answers without running
-	Able     bool       `json:"able"`          // all devices have a link
-	Held     bool       `json:"held"`          // an operator wants the peer to be active
-	HeldOff  bool       `json:"held_off"`      // another host answers, so that this gateway does not become active
-	By       string     `json:"answered_by,omitempty"`
-	Split    bool       `json:"split_brain"` // another one answers beside this gateway, now
+	Lease    float64    `json:"lease_seconds"`         // the longer of both
+	Left     float64    `json:"left_seconds"`          // standby: of the peer's lease; active: for which it answers without running
+	Able     bool       `json:"able"`                  // all devices have a link
+	Held     bool       `json:"held"`                  // an operator wants the peer to be active
+	HeldOff  bool       `json:"held_off"`              // another host answers, or with rivalled asks, so that this gateway does not become active
+	Rivalled bool       `json:"rivalled"`              // no host answers, but one asks for the addresses as well: for a lease at most
+	By       string     `json:"answered_by,omitempty"` // or asked by
+	Split    bool       `json:"split_brain"`           // another one answers beside this gateway, now
 	Splits   uint64     `json:"split_brains"`
 
 	Peer  Peer         `json:"peer"`
@@ -32,6 +33,7 @@ type Status struct {
 	Received uint64 `json:"received_messages"`
 	Rejected uint64 `json:"rejected_messages"` // malformed, or of another key
 	Probes   uint64 `json:"probes"`            // questions to the hosts of links
+	Rivals   uint64 `json:"rival_probes"`      // such questions of other hosts, while this gateway was probing
 	Asks     int    `json:"probed_addresses"`  // addresses of each; with 0 a cut network looks like a dead peer
 	Differ   bool   `json:"addresses_differ"`  // the files of the gateways have different service or SNAT addresses
 }
@@ -46,12 +48,13 @@ type Change struct {
 
 // Peer is the other gateway, as this one has heard it last.
 type Peer struct {
-	Heard    bool       `json:"heard"` // within the lease
-	State    role.State `json:"state"`
-	Priority uint8      `json:"priority"`
-	Able     bool       `json:"able"`
-	Synced   bool       `json:"synced"` // it has all connections of this gateway
-	Silent   float64    `json:"silent_seconds"`
+	Heard     bool       `json:"heard"` // within the lease
+	State     role.State `json:"state"`
+	Priority  uint8      `json:"priority"`
+	Able      bool       `json:"able"`
+	Synced    bool       `json:"synced"` // it has all connections of this gateway
+	Silent    float64    `json:"silent_seconds"`
+	SameIndex bool       `json:"same_index"` // both have the same sync.index
 }
 
 // PathStatus is a network that messages take.
@@ -60,6 +63,7 @@ type PathStatus struct {
 	Peer   netip.AddrPort `json:"peer"`
 	Up     bool           `json:"up"` // the peer was heard there within the lease
 	Failed uint64         `json:"failed_messages"`
+	Error  string         `json:"error,omitempty"` // there is no socket yet: retried
 }
 
 // Status returns the role.
@@ -67,7 +71,7 @@ func (r *Runner) Status() Status {
 	r.mu.Lock()
 	now := r.cfg.Now()
 	p := r.machine.Picture(now)
-	at, by := r.last, r.by
+	at, by := r.last, r.host(&p)
 	r.mu.Unlock()
 	if !p.Split && !p.HeldOff {
 		by = ""
@@ -75,15 +79,15 @@ func (r *Runner) Status() Status {
 	st := Status{
 		State: p.State, Priority: p.Priority, Preempt: p.Preempt, Term: p.Term, Changes: p.Changes,
 		Last: Change{p.Last.From, p.Last.To, p.Last.Why.String(), at}, Lease: p.Lease.Seconds(), Left: p.Left.Seconds(), Able: p.Able,
-		Held: p.Held, HeldOff: p.HeldOff, By: by, Split: p.Split, Splits: p.Splits,
-		Peer: Peer{Heard: p.Heard, State: p.Peer.State, Priority: p.Peer.Priority, Able: p.Peer.Able, Synced: p.Peer.Synced},
-		Sent: r.sent.Load(), Received: r.received.Load(), Rejected: r.rejected.Load(), Probes: r.probes.Load(), Asks: int(r.asks.Load()), Differ: p.Differ,
+		Held: p.Held, HeldOff: p.HeldOff, Rivalled: p.Rivalled, By: by, Split: p.Split, Splits: p.Splits,
+		Peer: Peer{Heard: p.Heard, State: p.Peer.State, Priority: p.Peer.Priority, Able: p.Peer.Able, Synced: p.Peer.Synced, SameIndex: p.SameIndex},
+		Sent: r.sent.Load(), Received: r.received.Load(), Rejected: r.rejected.Load(), Probes: r.probes.Load(), Asks: int(r.asks.Load()), Differ: p.Differ, Rivals: p.Rivals,
 	}
 	if p.Peer.Known {
 		st.Peer.Silent = now.Sub(p.Peer.Heard).Seconds()
 	}
 	for _, c := range r.paths {
-		st.Paths = append(st.Paths, PathStatus{c.Listen, c.Path.Peer, c.up(p.Lease), c.fails.Load()})
+		st.Paths = append(st.Paths, PathStatus{c.Listen, c.Path.Peer, c.up(p.Lease), c.fails.Load(), c.failure()})
 	}
 	return st
 }
@@ -102,11 +106,12 @@ func (r *Runner) WriteMetrics(w *metrics.Writer) {
 	}
 	w.Gauge("millrace_role_peer_heard", "1 while the other gateway was heard within the lease.", truth(st.Peer.Heard))
 	w.Gauge("millrace_role_split_brain", "1 while another one answers for the addresses beside this gateway.", truth(st.Split))
-	w.Gauge("millrace_role_held_off", "1 while this gateway does not become active because another host answers for an address.", truth(st.HeldOff))
+	w.Gauge("millrace_role_held_off", "1 while this gateway does not become active because another host answers for an address, or for a lease at most asks for one.", truth(st.HeldOff))
 	w.Gauge("millrace_role_addresses_differ", "1 while the file of the other gateway has other service or SNAT addresses.", truth(st.Differ))
 	w.Gauge("millrace_role_able", "1 while all devices have a link.", truth(st.Able))
 	w.Counter("millrace_role_changes_total", "Changes of the state.", st.Changes)
 	w.Counter("millrace_role_split_brains_total", "Times that two were active.", st.Splits)
+	w.Counter("millrace_role_rival_probes_total", "Questions of other hosts for the addresses, without a sender's, while this gateway was probing.", st.Rivals)
 	w.Counter("millrace_role_rejected_messages_total", "Messages at the port of the role that are malformed, or of another key.", st.Rejected)
 	for _, p := range st.Paths {
 		w.Gauge("millrace_role_path_up", "1 while the other gateway was heard on the path within the lease.", truth(p.Up), metrics.Label{Name: "peer", Value: p.Peer.String()})
