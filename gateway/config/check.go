@@ -30,6 +30,7 @@ type places struct {
 	adminToken *yaml.Node // the same
 	defence    *yaml.Node // the same
 	bgp        bgpPlace
+	sync       syncPlace
 
 	networkRoutes        []*yaml.Node
 	rateLimits           []rateLimitPlace

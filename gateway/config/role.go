@@ -57,6 +57,7 @@ func (d *decoder) role(n *yaml.Node, s *Sync) {
 					d.Fail(n, "listen is an address of this machine, peer one of the other, both of one family", "the path leads from %v to %v", p.Listen, p.Peer)
 				}
 				r.Paths = append(r.Paths, p)
+				d.places.sync.paths = append(d.places.sync.paths, n)
 			})
 		}),
 	)
@@ -70,6 +71,12 @@ func (r *Role) sameTransport(o *Role) bool {
 	return r.Lease == o.Lease && slices.Equal(r.Paths, o.Paths)
 }
 
+// syncPlace is where the addresses of the messages between two gateways stand.
+type syncPlace struct {
+	listen, peer *yaml.Node
+	paths        []*yaml.Node // in the order of Role.Paths
+}
+
 // roleChecker reports addresses that a role would not move.
 type roleChecker struct{ *checker }
 
@@ -79,6 +86,7 @@ func (d roleChecker) check(c *Config) {
 	if c.Sync == nil || c.Sync.Role == nil {
 		return
 	}
+	d.checkPaths(c)
 	hosts := map[netip.Addr]bool{}
 	for i := range c.Devices {
 		for _, p := range c.Devices[i].Addresses {
@@ -97,5 +105,37 @@ func (d roleChecker) check(c *Config) {
 	}
 	for _, p := range d.places.snat {
 		refuse(p.value, p.node)
+	}
+}
+
+// checkPaths reports paths that cannot be opened beside another one, and addresses of messages that move with the role: a gateway
+// that is not active could not send from them.
+func (d roleChecker) checkPaths(c *Config) {
+	moved := map[netip.Addr]bool{}
+	for i := range c.Services {
+		for _, ap := range c.Services[i].Addresses {
+			moved[ap.Addr()] = true
+		}
+	}
+	for _, a := range c.SNAT {
+		moved[a] = true
+	}
+	refuse := func(n *yaml.Node, list ...netip.AddrPort) {
+		for _, ap := range list {
+			if n != nil && moved[ap.Addr()] {
+				d.Fail(n, "listen and peer are addresses of the machines' kernels, which stay where they are", "%v is a service or SNAT address, which moves with the role", ap.Addr())
+			}
+		}
+	}
+	at := d.places.sync
+	refuse(at.listen, c.Sync.Listen)
+	refuse(at.peer, c.Sync.Peer)
+	used := map[netip.AddrPort]string{c.Sync.Listen: "sync.listen"}
+	for i, p := range c.Sync.Role.Paths {
+		refuse(at.paths[i], p.Listen, p.Peer)
+		if by := used[p.Listen]; by != "" && p.Listen.IsValid() {
+			d.Fail(at.paths[i], "leave this path out, or give it addresses of another network", "%v is the address of %s already", p.Listen, by)
+		}
+		used[p.Listen] = "another path"
 	}
 }

@@ -29,8 +29,13 @@ func TestTheRole(t *testing.T) {
 		"{preempt_delay: 9s}":    "it is for `preempt: true`",
 		"{paths: []}":            "paths",
 		"{paths: [{listen: a}]}": "listen",
-		`{paths: [{listen: "198.18.2.3:1", peer: "198.18.2.3:1"}]}`:    "the path leads from",
-		`{paths: [{listen: "198.18.2.3:1", peer: "[2001:db8::1]:1"}]}`: "both of one family",
+		`{paths: [{listen: "198.18.2.3:1", peer: "198.18.2.3:1"}]}`:                                                 "the path leads from",
+		`{paths: [{listen: "198.18.2.3:1", peer: "[2001:db8::1]:1"}]}`:                                              "both of one family",
+		`{paths: [{listen: "198.18.2.3:1", peer: "198.18.2.4:1"}, {listen: "198.18.2.3:1", peer: "198.18.2.5:1"}]}`: "198.18.2.3:1 is the address of another path already",
+		`{paths: [{listen: "198.18.2.3:1", peer: "198.18.2.4:1"}, {listen: "198.18.2.3:2", peer: "198.18.2.4:2"}]}`: "",
+		`{paths: [{listen: "198.18.9.1:3780", peer: "198.18.9.2:3780"}]}`:                                           "198.18.9.1:3780 is the address of sync.listen already",
+		`{paths: [{listen: "198.18.1.1:3780", peer: "198.18.1.2:3780"}]}`:                                           "198.18.1.1 is a service or SNAT address, which moves",
+		`{paths: [{listen: "198.18.2.3:3780", peer: "198.18.2.1:3780"}]}`:                                           "198.18.2.1 is a service or SNAT address, which moves",
 	} {
 		c, err := Parse("f", []byte(strings.Replace(withRole, "%s", role, 1)))
 		switch {
@@ -40,6 +45,16 @@ func TestTheRole(t *testing.T) {
 			t.Errorf("%s: %v, want %q", role, err, want)
 		case role == "{}" && (c.Sync.Role.Lease != time.Second || c.Sync.Role.Priority != 100 || c.Sync.Role.Preempt):
 			t.Errorf("defaults: %+v", c.Sync.Role)
+		}
+	}
+}
+
+// Messages go between addresses that stay.
+func TestSyncAtAnAddressThatMoves(t *testing.T) {
+	for from, to := range map[string]string{"listen: \"198.18.9.1:": "listen: \"198.18.1.1:", "peer: \"198.18.9.2:": "peer: \"198.18.2.1:"} {
+		text := strings.Replace(withRole, from, to, 1)
+		if _, err := Parse("f", []byte(strings.Replace(text, "%s", "{}", 1))); err == nil || !strings.Contains(err.Error(), "which moves with the role") {
+			t.Errorf("%s: %v", to, err)
 		}
 	}
 }

@@ -142,8 +142,9 @@ func (d *decoder) sync(n *yaml.Node, c *Config) {
 	s, key, file := &Sync{}, false, false
 	c.Sync = s
 	d.Mapping(n, "sync",
-		strictyaml.Required("listen", func(n *yaml.Node) { s.Listen, _ = d.addrPort(n, "listen") }),
+		strictyaml.Required("listen", func(n *yaml.Node) { s.Listen, _ = d.addrPort(n, "listen"); d.places.sync.listen = n }),
 		strictyaml.Required("peer", func(n *yaml.Node) {
+			d.places.sync.peer = n
 			if s.Peer, _ = d.addrPort(n, "peer"); s.Peer.IsValid() && s.Peer == s.Listen {
 				d.Fail(n, "the listen address of the other gateway", "peer is this gateway itself")
 			}
