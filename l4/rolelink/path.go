@@ -139,13 +139,18 @@ func (r *Runner) receive(p *path) {
 				continue
 			}
 			r.received.Add(1)
-			r.do(func(machine *role.Machine, now clock.Time) {
-				if machine.Receive(now, m) || machine.Repeats(now, m) {
-					p.heard.Store(time.Now().UnixNano())
-				}
-			})
+			r.take(p, m)
 		}
 	}
+}
+
+// take hands an authentic message to the machine. Each path that it or a copy has come by works.
+func (r *Runner) take(p *path, in role.Message) {
+	r.do(func(m *role.Machine, now clock.Time) {
+		if m.Receive(now, in) || m.Repeats(now, in) {
+			p.heard.Store(time.Now().UnixNano())
+		}
+	})
 }
 
 // refused handles that the peer's host has no process at the port of a path. Where a stream of the sync is up, there is one: a

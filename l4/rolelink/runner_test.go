@@ -204,3 +204,16 @@ func TestAPathWithoutARoute(t *testing.T) {
 		t.Error("a closed path has a socket")
 	}
 }
+
+// The second copy of a message marks its path as the first one does.
+func TestACopyMarksItsPath(t *testing.T) {
+	e := start(t, 0, 'k')
+	now := e.cfg.Now()
+	in := role.Message{Number: 1, From: role.Incarnation{1}, To: e.cfg.Role.Incarnation, Sent: 1, Echo: now, Lease: time.Second}
+	for i := range 2 {
+		p := &path{}
+		if e.take(p, in); !p.up(time.Minute) {
+			t.Errorf("path %d is not up", i)
+		}
+	}
+}
