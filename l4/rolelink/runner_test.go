@@ -209,7 +209,10 @@ func TestAPathWithoutARoute(t *testing.T) {
 func TestACopyMarksItsPath(t *testing.T) {
 	e := start(t, 0, 'k')
 	now := e.cfg.Now()
-	in := role.Message{Number: 1, From: role.Incarnation{1}, To: e.cfg.Role.Incarnation, Sent: 1, Echo: now, Lease: time.Second}
+	e.mu.Lock()
+	self := e.machine.Farewell(now).From
+	e.mu.Unlock()
+	in := role.Message{Number: 1, From: role.Incarnation{1}, To: self, Sent: 1, Echo: now, Lease: time.Second}
 	for i := range 2 {
 		p := &path{}
 		if e.take(p, in); !p.up(time.Minute) {
