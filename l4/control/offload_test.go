@@ -37,9 +37,13 @@ func unfinished(p []byte) (l4, at int) {
 	return l4, at
 }
 
-// finished does what the device does.
+// finished does what the device does. A checksum of 0 is written as 0xffff for UDP alone, where 0 is no checksum (RFC 768).
 func finished(p []byte, l4, at int) {
-	binary.BigEndian.PutUint16(p[l4+at:], wire.UDPChecksum(wire.Fold(wire.SumPlain(p[l4:], 0))))
+	checksum := wire.Fold(wire.SumPlain(p[l4:], 0))
+	if at == 6 {
+		checksum = wire.UDPChecksum(checksum)
+	}
+	binary.BigEndian.PutUint16(p[l4+at:], checksum)
 }
 
 // large passes p through as a driver hands it over that leaves segments of a size to the sending device.
