@@ -132,7 +132,8 @@ func loadImage(file string) error {
 		Digest      string
 		Annotations map[string]string
 		Platform    struct{ Architecture string }
-	}) bool {
+	},
+	) bool {
 		return m.Platform.Architecture == runtime.GOARCH
 	})
 	if i < 0 {
@@ -443,8 +444,10 @@ func execIn(name string, args []string) error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command("nsenter", append([]string{"--target", strconv.Itoa(lastChild(c.PID)), "--mount", "--pid", "--root", "--wd",
-		"--setuid", strconv.Itoa(c.User), "--setgid", strconv.Itoa(c.Group), "--"}, args...)...)
+	cmd := exec.Command("nsenter", append([]string{
+		"--target", strconv.Itoa(lastChild(c.PID)), "--mount", "--pid", "--root", "--wd",
+		"--setuid", strconv.Itoa(c.User), "--setgid", strconv.Itoa(c.Group), "--",
+	}, args...)...)
 	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = c.Env, os.Stdin, os.Stdout, os.Stderr
 	cmd.Env = append(cmd.Env, "PATH="+os.Getenv("PATH"))
 	return cmd.Run()
