@@ -143,3 +143,58 @@ func TestWindowClamp(t *testing.T) {
 		}
 	}
 }
+
+// TestSYNRetriesAreOfConnect: an answer to the SYN of the peer is sent for as long as without them.
+func TestSYNRetriesAreOfConnect(t *testing.T) {
+	p := inState(t, StateSynReceived)
+	o := p.c.Options()
+	o.SYNRetries = 1
+	if err := p.c.SetOptions(p.now, &o); err != nil {
+		t.Fatal(err)
+	}
+	p.after(synRetransmitLimit - 10*time.Second)
+	p.state(StateSynReceived, nil)
+}
+
+// TestASmallWindowClampMovesOn: less than a segment, in steps of the peer's segments, and after the buffer was full.
+func TestASmallWindowClampMovesOn(t *testing.T) {
+	o := bare()
+	o.WindowClamp, o.ReceiveBuffer = 600, 4096
+	p := newPeer(t, o)
+	p.expect(seg{flags: syn})
+	p.send(seg{flags: syn | ackF, ack: 1, win: 10000, opts: wire.AppendMSS(nil, 1000)})
+	p.expect(seg{flags: ackF, seq: 1, ack: 1})
+	window := func(at uint32) uint16 {
+		t.Helper()
+		p.after(time.Second)
+		last := uint16(0)
+		for _, w := range p.e.out {
+			if b := wire.TCP(w.bytes); b.Ack()-p.irs == at {
+				last = b.Window()
+			}
+		}
+		p.e.out = nil
+		return last
+	}
+	at := uint32(1)
+	for at < 3000 {
+		p.send(seg{flags: ackF, seq: at, ack: 1, win: 10000, n: 500})
+		if at += 500; window(at) < 500 {
+			t.Fatalf("the window is closed at %d", at)
+		}
+	}
+	for range 10 {
+		p.send(seg{flags: ackF, seq: at, ack: 1, win: 10000, n: int(p.c.rcvAdv - p.c.rcvNxt)})
+		at = p.c.rcvNxt - p.irs
+		p.after(time.Second)
+	}
+	p.send(seg{flags: ackF, seq: at, ack: 1, win: 10000, n: 1}) // a probe
+	if w := window(at); w != 0 {
+		t.Fatalf("a window of %d with a full buffer", w)
+	}
+	p.c.Read(p.now, make([]byte, 8192))
+	p.poll()
+	if w := window(at); w != 600 {
+		t.Errorf("a window of %d when all is read", w)
+	}
+}
