@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"os"
 	"os/exec"
@@ -98,16 +97,7 @@ func (p *packetBench) forwardDPDK(absent, peer string) harness.Measure {
 	const size = 64
 	device := "net_af_xdp0,iface=" + devName
 	forwarder := func(name, absent string, argv []string) harness.Contestant {
-		return harness.Contestant{Name: name, Absent: absent, Run: func(ctx context.Context, t harness.Timing) (harness.Sample, error) {
-			sink := p.sink(size)
-			sink.In = p.a
-			part := harness.Part{Name: "forwarder", Argv: argv, CPU: 1, In: p.b}
-			w, err := harness.RunParts(ctx, t, sink, part, p.source(size))
-			if err != nil {
-				return harness.Sample{}, err
-			}
-			return w.Delivered("source", "forwarder", "sink")
-		}}
+		return p.forwarder(name, absent, size, argv)
 	}
 	return harness.Measure{
 		Name: "af_xdp, forward 64 B", Unit: "packet", Peer: testpmd,

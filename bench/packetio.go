@@ -210,20 +210,25 @@ func (p *packetBench) tx(name string, size int) harness.Measure {
 	}
 }
 
+// forwarder is a program that sends back what a fast source on the other device sends.
+func (p *packetBench) forwarder(name, absent string, size int, argv []string) harness.Contestant {
+	return harness.Contestant{Name: name, Absent: absent, Run: func(ctx context.Context, t harness.Timing) (harness.Sample, error) {
+		sink := p.sink(size)
+		sink.In = p.a
+		part := harness.Part{Name: "forwarder", Argv: argv, CPU: 1, In: p.b}
+		w, err := harness.RunParts(ctx, t, sink, part, p.source(size))
+		if err != nil {
+			return harness.Sample{}, err
+		}
+		return w.Delivered("source", "forwarder", "sink")
+	}}
+}
+
 // forward is a measure of programs that swap the link addresses and send back: source and sink are
 // on the same device, forwarders on the other.
 func (p *packetBench) forward(name string, size int) harness.Measure {
 	forwarder := func(name, absent string, argv []string) harness.Contestant {
-		return harness.Contestant{Name: name, Absent: absent, Run: func(ctx context.Context, t harness.Timing) (harness.Sample, error) {
-			sink := p.sink(size)
-			sink.In = p.a
-			part := harness.Part{Name: "forwarder", Argv: argv, CPU: 1, In: p.b}
-			w, err := harness.RunParts(ctx, t, sink, part, p.source(size))
-			if err != nil {
-				return harness.Sample{}, err
-			}
-			return w.Delivered("source", "forwarder", "sink")
-		}}
+		return p.forwarder(name, absent, size, argv)
 	}
 	return harness.Measure{
 		Name: name, Unit: "packet", Peer: cXSK,
