@@ -2,27 +2,14 @@ package sign
 
 import (
 	"bytes"
-	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/rsa"
-	"math/big"
 	"strings"
 	"testing"
 
 	"github.com/millrace/millrace/internal/testkit/cavp"
 )
-
-var cavpHashes = map[string]crypto.Hash{"SHA256": crypto.SHA256, "SHA384": crypto.SHA384, "SHA512": crypto.SHA512}
-
-// cavpDigest returns the digest of a vector's message.
-func cavpDigest(t *testing.T, r cavp.Record, h crypto.Hash) []byte {
-	t.Helper()
-	d := h.New()
-	d.Write(r.Bytes(t, "Msg"))
-	return d.Sum(nil)
-}
 
 // TestCAVPOfRSA signs NIST's vectors of RSASSA-PKCS1-v1_5, whose signatures are the only right ones.
 func TestCAVPOfRSA(t *testing.T) {
@@ -31,22 +18,18 @@ func TestCAVPOfRSA(t *testing.T) {
 	var want [][]byte
 	keys := map[string]*RSAKey{}
 	for _, r := range cavp.Records(t, "SigGen15_186-3.txt") {
-		h, known := cavpHashes[r["SHAAlg"]]
+		h, known := cavp.Hashes[r["SHAAlg"]]
 		if !known || r["mod"] == "1024" || r["mod"] == "1536" {
 			continue
 		}
 		if keys[r["n"]] == nil {
-			key := &rsa.PrivateKey{PublicKey: rsa.PublicKey{N: number(t, r["n"]), E: int(number(t, r["e"]).Int64())}, D: number(t, r["d"])}
-			p := factor(key)
-			key.Primes = []*big.Int{p, new(big.Int).Div(key.N, p)}
-			key.Precompute()
-			k, err := NewRSAKey(key)
+			k, err := NewRSAKey(cavp.RSAKey(r.Number(t, "n"), r.Number(t, "e"), r.Number(t, "d")))
 			if err != nil {
 				t.Fatal(err)
 			}
 			keys[r["n"]] = k
 		}
-		all = append(all, &Request{Key: keys[r["n"]], Random: rand.Reader, Digest: cavpDigest(t, r, h), Opts: h})
+		all = append(all, &Request{Key: keys[r["n"]], Random: rand.Reader, Digest: r.Digest(t, h), Opts: h})
 		b.Add(all[len(all)-1])
 		want = append(want, r.Bytes(t, "S"))
 	}
@@ -69,18 +52,18 @@ func TestCAVPOfECDSA(t *testing.T) {
 	for _, r := range cavp.Records(t, "SigGen.txt") {
 		curve, hash, _ := strings.Cut(r["section"], ",")
 		c := map[string]elliptic.Curve{"P-256": elliptic.P256(), "P-384": elliptic.P384()}[curve]
-		h, known := cavpHashes[strings.ReplaceAll(hash, "-", "")]
+		h, known := cavp.Hashes[strings.ReplaceAll(hash, "-", "")]
 		if c == nil || !known {
 			continue
 		}
-		key := &ecdsa.PrivateKey{PublicKey: ecdsa.PublicKey{Curve: c, X: number(t, r["Qx"]), Y: number(t, r["Qy"])}, D: number(t, r["d"])}
+		key := &ecdsa.PrivateKey{PublicKey: ecdsa.PublicKey{Curve: c, X: r.Number(t, "Qx"), Y: r.Number(t, "Qy")}, D: r.Number(t, "d")}
 		k, err := NewECDSAKey(key)
 		if err != nil {
 			t.Fatal(err)
 		}
 		k.prepare()
-		digest := cavpDigest(t, r, h)
-		if !ecdsa.Verify(&key.PublicKey, digest, number(t, r["R"]), number(t, r["S"])) {
+		digest := r.Digest(t, h)
+		if !ecdsa.Verify(&key.PublicKey, digest, r.Number(t, "R"), r.Number(t, "S")) {
 			t.Fatal("the vector's own signature does not verify")
 		}
 		all, points = append(all, &Request{Key: k, Random: rand.Reader, Digest: digest, Opts: h}), append(points, &key.PublicKey)

@@ -3,7 +3,6 @@ package sign
 import (
 	"bytes"
 	"crypto"
-	"crypto/rsa"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -11,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/millrace/millrace/internal/testkit/cavp"
 )
 
 // TestWycheproof signs the vectors of RSASSA-PKCS1-v1_5 of C2SP/wycheproof: MILLRACE_WYCHEPROOF names its folder
@@ -58,12 +59,7 @@ func (g *vectorGroup) run(t *testing.T) (signed int) {
 	if !known { // crypto/rsa signs with the others
 		return 0
 	}
-	key := &rsa.PrivateKey{PublicKey: rsa.PublicKey{N: number(t, g.PrivateKey.Modulus), E: int(number(t, g.PrivateKey.PublicExponent).Int64())}}
-	key.D = number(t, g.PrivateKey.PrivateExponent)
-	p := factor(key)
-	key.Primes = []*big.Int{p, new(big.Int).Div(key.N, p)}
-	key.Precompute()
-	k, err := NewRSAKey(key)
+	k, err := NewRSAKey(cavp.RSAKey(number(t, g.PrivateKey.Modulus), number(t, g.PrivateKey.PublicExponent), number(t, g.PrivateKey.PrivateExponent)))
 	if errors.Is(err, ErrUnsuited) { // of three primes
 		return 0
 	}
@@ -97,26 +93,4 @@ func number(t *testing.T, text string) *big.Int {
 		t.Fatalf("%q is no number", text)
 	}
 	return n
-}
-
-// factor returns a prime of a key whose exponents are known: of e*d-1 = 2^s*m, some a^(2^i*m) is a root of 1 that is neither
-// 1 nor -1 modulo n (NIST SP 800-56B, appendix C).
-func factor(key *rsa.PrivateKey) *big.Int {
-	one := big.NewInt(1)
-	m := new(big.Int).Mul(key.D, big.NewInt(int64(key.E)))
-	m.Sub(m, one)
-	s := m.TrailingZeroBits()
-	m.Rsh(m, s)
-	minus := new(big.Int).Sub(key.N, one)
-	for a := int64(2); ; a++ {
-		x := new(big.Int).Exp(big.NewInt(a), m, key.N)
-		for range s {
-			square := new(big.Int).Mul(x, x)
-			square.Mod(square, key.N)
-			if square.Cmp(one) == 0 && x.Cmp(one) != 0 && x.Cmp(minus) != 0 {
-				return x.GCD(nil, nil, x.Sub(x, one), key.N)
-			}
-			x = square
-		}
-	}
 }

@@ -123,11 +123,7 @@ func TestACutSyncLinkLeavesTheAddresses(t *testing.T) {
 	r.startBoth()
 	j := r.judge()
 	r.ip(r.site, "link", "set", "sync", "down")
-	for end := time.Now().Add(30 * time.Second); !r.role(r.second).HeldOff; time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%+v", r.role(r.second))
-		}
-	}
+	r.until(r.second, "held off", func(st *rolelink.Status) bool { return st.HeldOff })
 	time.Sleep(2 * r.lease)
 	st := r.role(r.second)
 	if r.second.entered("active") != 0 || !st.HeldOff || st.By == "" || st.Probes == 0 || st.Asks != 4 {

@@ -37,27 +37,6 @@ type udpClient struct {
 	close   func()
 }
 
-// echoTarget is a target that sends each datagram back.
-func echoTarget(t *testing.T) *net.UDPAddr {
-	t.Helper()
-	c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
-	go func() {
-		b := make([]byte, 1<<16)
-		for {
-			n, from, err := c.ReadFromUDP(b)
-			if err != nil {
-				return
-			}
-			_, _ = c.WriteToUDP(b[:n], from)
-		}
-	}()
-	return c.LocalAddr().(*net.UDPAddr)
-}
-
 // payloadIn returns the payload of the next capsule with one.
 func payloadIn(t *testing.T, r io.Reader, c *http3.Capsules, rest *[]byte) []byte {
 	t.Helper()
@@ -270,7 +249,7 @@ func tunnelGateway(t *testing.T, targets string) (r *running, dial map[string]fu
 
 // Datagrams pass in both directions with each version; capsules of other types, and datagrams of other contexts, are passed over.
 func TestDatagramsPassThroughTunnels(t *testing.T) {
-	at := echoTarget(t)
+	at := testport.EchoUDP(t)
 	r, dial := tunnelGateway(t, "127.0.0.0/8:*")
 	for version, dial := range dial {
 		u := dial(fmt.Sprintf("/.well-known/masque/udp/127.0.0.1/%d/", at.Port))
@@ -367,7 +346,7 @@ func TestTunnelsThatAreRefused(t *testing.T) {
 
 // More tunnels than the rule may have get 503, and a wrong capsule ends one.
 func TestTunnelsHaveABound(t *testing.T) {
-	at := echoTarget(t)
+	at := testport.EchoUDP(t)
 	r, dial := tunnelGateway(t, "127.0.0.1:*")
 	path := fmt.Sprintf("/.well-known/masque/udp/127.0.0.1/%d/", at.Port)
 	one, two := dial["HTTP/1.1"](path), dial["HTTP/3"](path)
@@ -405,7 +384,7 @@ func secureFile(t *testing.T) (addr, file string, roots *x509.CertPool) {
 
 // A tunnel without datagrams ends by its time, as a message that is complete.
 func TestTunnelsEndByTheirTime(t *testing.T) {
-	at := echoTarget(t)
+	at := testport.EchoUDP(t)
 	r := serve(t, strings.NewReplacer("TARGETS", "127.0.0.1:*", "idle: 30s", "idle: 1s", `  - {name: secure, address: "SECURE", protocol: HTTPS, versions: ["3"], tls: {certificates: [{cert: "CERT"}]}}`+"\n", "").Replace(tunnelFile))
 	u := udpOverHTTP2(t, r.addr.String(), fmt.Sprintf("/.well-known/masque/udp/127.0.0.1/%d/", at.Port))
 	if u.status != 200 {

@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+
+	"github.com/millrace/millrace/internal/testkit/testport"
 )
 
 func TestPathsOfTargets(t *testing.T) {
@@ -99,27 +101,6 @@ func TestTargetsThatArePermitted(t *testing.T) {
 	}
 }
 
-// target answers each datagram with itself, and returns its address.
-func target(t *testing.T) netip.AddrPort {
-	t.Helper()
-	c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
-	go func() {
-		b := make([]byte, 1<<16)
-		for {
-			n, from, err := c.ReadFromUDPAddrPort(b)
-			if err != nil {
-				return
-			}
-			_, _ = c.WriteToUDPAddrPort(b[:n], from)
-		}
-	}()
-	return c.LocalAddr().(*net.UDPAddr).AddrPort()
-}
-
 func loopback(tunnels int) (*Service, *Counts) {
 	c := &Counts{}
 	return NewService(Options{Targets: []Target{{netip.MustParsePrefix("127.0.0.0/8"), 1, 65535}}, Tunnels: tunnels}, c), c
@@ -127,7 +108,7 @@ func loopback(tunnels int) (*Service, *Counts) {
 
 func TestATunnelRelays(t *testing.T) {
 	s, counts := loopback(1)
-	at := target(t)
+	at := testport.EchoUDP(t).AddrPort()
 	tunnel, err := s.Open(context.Background(), at.Addr().String(), at.Port())
 	if err != nil {
 		t.Fatal(err)
@@ -157,7 +138,7 @@ func TestATunnelRelays(t *testing.T) {
 
 // A name leads to the address that was checked: those that are denied are passed over, and all of them deny it.
 func TestNamesOfTargets(t *testing.T) {
-	at := target(t)
+	at := testport.EchoUDP(t).AddrPort()
 	s, counts := loopback(9)
 	for _, c := range []struct {
 		list []string
@@ -187,7 +168,7 @@ func TestNamesOfTargets(t *testing.T) {
 	}
 }
 
-// A target that nobody listens at ends no tunnel, and the next datagram reaches it once somebody does.
+// A target without a listener ends no tunnel, and the next datagram reaches it once it has one.
 func TestATargetThatIsNotThere(t *testing.T) {
 	c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {

@@ -11,7 +11,6 @@ import (
 	"github.com/millrace/millrace/clock"
 	_ "github.com/millrace/millrace/gpukern/cuda/loader" // of DPDK's shim
 	"github.com/millrace/millrace/internal/testkit/conformance"
-	"github.com/millrace/millrace/internal/testkit/testpackets"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/pmd/dpdk"
@@ -27,37 +26,6 @@ func needDPDK(t testing.TB) {
 	if _, err := dpdk.Version(); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// dpdkEnd is the far end of a queue on another device of DPDK.
-type dpdkEnd struct {
-	*dpdk.Queue
-	pool *ring.Pool
-	b    *packet.Batch
-	came [][]byte
-}
-
-func (o *dpdkEnd) send(p []byte) bool {
-	testpackets.Append(o.b, o.pool, p)
-	n, _ := o.Tx(0, o.b)
-	o.b.Consume(n)
-	o.pool.PutBatch(o.b)
-	return n > 0
-}
-
-func (o *dpdkEnd) recv() []byte {
-	if len(o.came) == 0 {
-		in := packet.NewBatch(o.b.Arena, 64)
-		_, _ = o.Rx(0, in)
-		o.came = testpackets.Split(in)
-		o.pool.PutBatch(in)
-	}
-	if len(o.came) == 0 {
-		return nil
-	}
-	p := o.came[0]
-	o.came = o.came[1:]
-	return p
 }
 
 func openDPDK(t testing.TB, cfg dpdk.Config) *dpdk.Device {
@@ -89,8 +57,8 @@ func TestDPDKPcap(t *testing.T) {
 }
 
 // farDPDK makes the far end of a queue.
-func farDPDK(s conformance.Setup, pool *ring.Pool, d *dpdk.Device) *dpdkEnd {
-	return &dpdkEnd{Queue: d.Queues[0], pool: pool, b: packet.NewBatch(s.Arena.View(), 64)}
+func farDPDK(s conformance.Setup, pool *ring.Pool, d *dpdk.Device) *otherEnd {
+	return &otherEnd{far: d.Queues[0], pool: pool, b: packet.NewBatch(s.Arena.View(), 64)}
 }
 
 // TestDPDKRing sends packets by rings of mbufs to another queue, with another pool.

@@ -116,7 +116,7 @@ func openMemoryOf(mtu int) func(testing.TB, conformance.Setup) conformance.Rig {
 		must(t, err)
 		near, far, err := pmd.NewMemory(pmd.MemoryConfig{A: s.Pool, B: pool, Slots: 64, MTU: mtu})
 		must(t, err)
-		o := &otherEnd{Memory: far, pool: pool, b: packet.NewBatch(s.Arena.View(), 64)}
+		o := &otherEnd{far: far, pool: pool, b: packet.NewBatch(s.Arena.View(), 64)}
 		return conformance.Rig{
 			Queue: near, Holders: []ring.Holder{far, pool},
 			Send: o.send, Recv: o.recv, Remove: far.Close,
@@ -124,9 +124,9 @@ func openMemoryOf(mtu int) func(testing.TB, conformance.Setup) conformance.Rig {
 	}
 }
 
-// otherEnd is the far end of a memory wire.
+// otherEnd is the far end of a wire, whose packets a test sends and receives.
 type otherEnd struct {
-	*pmd.Memory
+	far  pmd.Driver
 	pool *ring.Pool
 	b    *packet.Batch
 	came [][]byte
@@ -134,7 +134,7 @@ type otherEnd struct {
 
 func (o *otherEnd) send(p []byte) bool {
 	testpackets.Append(o.b, o.pool, p)
-	n, _ := o.Tx(0, o.b)
+	n, _ := o.far.Tx(0, o.b)
 	o.b.Consume(n)
 	o.pool.PutBatch(o.b) // nothing, or all of it
 	return n > 0
@@ -143,7 +143,7 @@ func (o *otherEnd) send(p []byte) bool {
 func (o *otherEnd) recv() []byte {
 	if len(o.came) == 0 {
 		in := packet.NewBatch(o.b.Arena, 64)
-		_, _ = o.Rx(0, in)
+		_, _ = o.far.Rx(0, in)
 		o.came = testpackets.Split(in)
 		o.pool.PutBatch(in)
 	}

@@ -7,7 +7,6 @@ import (
 	"encoding/pem"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -64,21 +63,7 @@ routes: [{name: r, rules: [{matches: [{path: {value: /.well-known/masque/udp}}],
 // TestConnectUDPWithQuicGo has quic-go's client of HTTP/3 open a tunnel, as masque-go does with it, and relay datagrams.
 func TestConnectUDPWithQuicGo(t *testing.T) {
 	addr, roots := tunnelGateway(t)
-	target, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer target.Close()
-	go func() {
-		b := make([]byte, 1<<16)
-		for {
-			n, from, err := target.ReadFromUDP(b)
-			if err != nil {
-				return
-			}
-			_, _ = target.WriteToUDP(b[:n], from)
-		}
-	}()
+	target := testport.EchoUDP(t)
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	conn, err := quic.DialAddr(ctx, addr, &tls.Config{RootCAs: roots, ServerName: "proxy.example", NextProtos: []string{http3.NextProtoH3}}, &quic.Config{EnableDatagrams: true, InitialPacketSize: 1350})
@@ -117,7 +102,7 @@ func TestConnectUDPWithQuicGo(t *testing.T) {
 	if _, status := open(0); status != 400 {
 		t.Errorf("port 0: %d", status)
 	}
-	stream, status := open(target.LocalAddr().(*net.UDPAddr).Port)
+	stream, status := open(target.Port)
 	if status != 200 {
 		t.Fatalf("status %d", status)
 	}
