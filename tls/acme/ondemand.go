@@ -251,7 +251,7 @@ func (d *OnDemand) run(name string, f *demandFlight) {
 // acquire obtains a certificate. With an error nothing is done for the name for a time.
 func (d *OnDemand) acquire(c *managed) (deny time.Duration, err error) {
 	stored := d.m.hasPair(c) // their number is bounded by that of orders: they are not limited
-	named, missing := d.named(c.names[0]), d.missing()
+	named := d.named(c.names[0])
 	if !stored && d.o.Ask != "" && !named && !d.allow(&d.asks, 0) {
 		return 0, ErrLimited
 	}
@@ -271,7 +271,7 @@ func (d *OnDemand) acquire(c *managed) (deny time.Duration, err error) {
 	}
 	reserve := 0
 	if !named {
-		reserve = missing
+		reserve = d.missing()
 	}
 	if err := d.bounded(reserve); err != nil {
 		d.warn(c, err)
