@@ -54,7 +54,7 @@ func TestExamplesAreValidWithTheFilesThatTheyName(t *testing.T) {
 	for _, file := range append(files, modes...) {
 		args := []string{"gateway", "check", "-c", file}
 		switch filepath.Base(file) {
-		case "two-gateways.yaml": // its key is a secret, which nobody gets with an example
+		case "two-gateways.yaml": // its key is a secret: examples come without one
 			args[3] = withKey(t, file)
 		case "stack.yaml":
 			args = []string{"stack", "up", "--check", "-c", file}

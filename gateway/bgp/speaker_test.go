@@ -163,7 +163,7 @@ func TestShutdown(t *testing.T) {
 	})
 }
 
-// TestShutdownWithoutASession does not wait: nobody has a route.
+// TestShutdownWithoutASession does not wait: no router has a route.
 func TestShutdownWithoutASession(t *testing.T) {
 	with(t, testConfig(testPeer()), func(r *router) {
 		r.s.Announce([]Route{{Prefix: vip4}})

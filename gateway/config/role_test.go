@@ -85,7 +85,7 @@ func TestWhatOfTheRoleNeedsARestart(t *testing.T) {
 	}
 }
 
-// With `stack: devices` a host answers for the addresses of devices, whoever is active.
+// With `stack: devices` a host answers for the addresses of devices, whichever gateway is active.
 func TestARoleBesideAHostWithItsAddresses(t *testing.T) {
 	text := strings.Replace(withRole, "devices: [{name: gw0}]", `stack: devices
 devices: [{name: gw0, addresses: [198.18.1.1/24]}]

@@ -36,7 +36,7 @@ func TestAStrangerThatProbes(t *testing.T) {
 	}
 }
 
-// A host that answers for an address holds a take-over off for as long as it does, whoever asks beside it.
+// A host that answers for an address holds a take-over off for as long as it does, whatever other hosts ask.
 func TestAStrangerThatProbesBesideAnAnswer(t *testing.T) {
 	w := settled(t)
 	w.cut = [2]bool{true, true}

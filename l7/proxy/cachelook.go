@@ -32,7 +32,7 @@ func (x caching) look() {
 		case use == cache.Stale:
 			x.serveEntry(e, cache.CountStale)
 			return
-		case use == cache.StaleRefresh && !c.use.Foreground && x.inspected == nil && !evaluates(x.rule.Firewall): // nobody would inspect what that brings
+		case use == cache.StaleRefresh && !c.use.Foreground && x.inspected == nil && !evaluates(x.rule.Firewall): // what that brings would not be inspected
 			x.serveStale(e)
 			return
 		}

@@ -54,7 +54,7 @@ func (r *rig) headed(t *testing.T, header []byte) *http.Client {
 	return &http.Client{Transport: h, Timeout: patience}
 }
 
-// seen returns the client that the backend was told of, and the error of the request.
+// seen returns the client that the backend was given, and the error of the request.
 func (r *rig) seen(c *http.Client) (string, error) {
 	w, err := c.Get("https://" + r.secure + "/")
 	if err != nil {
@@ -105,7 +105,7 @@ func TestWrongHeadersOfHTTP3(t *testing.T) {
 		"none": {}, "version 1": header(t, 1, nil), "version 1, unknown": []byte("PROXY UNKNOWN\r\n"), "of TCP": header(t, 2, nil), "cut": datagramHeader(t, "198.51.100.7:1", nil)[:20], "no datagram": nil,
 	} {
 		c := r.headed(t, h)
-		c.Timeout = 300 * time.Millisecond // that it has no answer can only be told by waiting
+		c.Timeout = 300 * time.Millisecond // only waiting shows that it has no answer
 		if got, err := r.seen(c); err == nil {
 			t.Errorf("%s: %q", name, got)
 		}

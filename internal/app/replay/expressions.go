@@ -28,7 +28,7 @@ type onCores struct{ *expression.Set }
 func (onCores) Close() error { return nil }
 
 // Bounds of a search. Payloads are collected until there are so many of them that a GPU has work for all of its threads;
-// what is collected is copied, since frames are lent.
+// what is collected is copied, since frames are used again.
 const (
 	collectedBytes  = 16 << 20
 	collectedPieces = 1 << 16

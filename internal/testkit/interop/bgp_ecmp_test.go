@@ -92,7 +92,7 @@ func TestTwoGatewaysAnnounceOneAddress(t *testing.T) {
 type neighbor struct {
 	State       string `json:"bgpState"`
 	Established int    `json:"connectionsEstablished"`
-	Withdrawn   int    // UPDATE messages with withdrawals cannot be told apart there, so the version of the table counts
+	Withdrawn   int    // UPDATE messages with withdrawals do not show there, so the version of the table counts
 }
 
 func (r *frr) neighbor(address string) neighbor {

@@ -97,7 +97,7 @@ void adopt(struct mrd_queue *q)
 }
 
 /* prepare writes what drivers expect of a free mbuf and never write themselves. In frames it is written anew each time,
- * because whoever had the frame may have used all of it. */
+ * because the frame's last owner may have used all of it. */
 static void prepare(struct mrd_memory *m, uint32_t frame)
 {
 	struct rte_mbuf *b = mbuf_of(m, frame);
