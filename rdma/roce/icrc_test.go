@@ -1,0 +1,68 @@
+package roce
+
+import (
+	"bytes"
+	"hash/crc32"
+	"math/rand/v2"
+	"strconv"
+	"testing"
+)
+
+// TestCopyCRC compares every form with copy and crc32.Update, at every length up to some steps of each loop and at
+// unaligned addresses, and looks at the bytes around the copy.
+func TestCopyCRC(t *testing.T) {
+	eachForm(t, func(t *testing.T) {
+		r := rand.New(rand.NewPCG(1, 2))
+		src := make([]byte, 5000)
+		for i := range src {
+			src[i] = byte(r.Uint32())
+		}
+		for n := range 1500 {
+			checkCopy(t, src[r.IntN(60):], n, r)
+		}
+		for range 500 {
+			checkCopy(t, src[r.IntN(60):], r.IntN(4900), r)
+		}
+	})
+}
+
+func checkCopy(t *testing.T, src []byte, n int, r *rand.Rand) {
+	t.Helper()
+	src = src[:n]
+	at, start := 1+r.IntN(60), r.Uint32()
+	dst := bytes.Repeat([]byte{0xa5}, at+n+64)
+	if got, want := CopyCRC(dst[at:], src, start), crc32.Update(start, crc32.IEEETable, src); got != want {
+		t.Fatalf("%d bytes: CRC %08x, want %08x", n, got, want)
+	}
+	if !bytes.Equal(dst[at:at+n], src) {
+		t.Fatalf("%d bytes: the copy differs", n)
+	}
+	if len(bytes.Trim(dst[:at], "\xa5"))+len(bytes.Trim(dst[at+n:], "\xa5")) > 0 {
+		t.Fatalf("%d bytes: bytes outside of the copy were written", n)
+	}
+}
+
+func BenchmarkCopyCRC(b *testing.B) {
+	for _, n := range []int{256, 1024, 4096} {
+		src, dst := make([]byte, n), make([]byte, n)
+		b.Run("fused/"+strconv.Itoa(n), func(b *testing.B) {
+			b.SetBytes(int64(n))
+			for b.Loop() {
+				CopyCRC(dst, src, 0)
+			}
+		})
+		b.Run("separate/"+strconv.Itoa(n), func(b *testing.B) {
+			b.SetBytes(int64(n))
+			for b.Loop() {
+				copy(dst, src)
+				crc32.Update(0, crc32.IEEETable, src)
+			}
+		})
+		b.Run("verify/"+strconv.Itoa(n), func(b *testing.B) {
+			b.SetBytes(int64(n))
+			for b.Loop() {
+				crc32.Update(0, crc32.IEEETable, src)
+			}
+		})
+	}
+}
