@@ -42,6 +42,7 @@ node.Node              : the runtime of a process: a method for each part that s
 gateway/daemon.Daemon  : joins the parts of a gateway; a file for each part
 http2.Machine          : a method for each frame type and each event of RFC 9113
 stack/host.Host        : ip, tcp and udp as one handler
+rdma/transport.QP      : requester and responder of one queue pair end each other and share memory, state and counters; a file for each part
 stack.Loop             : one queue, run to completion
 `
 

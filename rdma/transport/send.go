@@ -1,0 +1,243 @@
+package transport
+
+import (
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/rdma/memory"
+	"github.com/millrace/millrace/rdma/roce"
+)
+
+// ackEvery is the number of packets of a long message after which an acknowledgement is requested.
+const ackEvery = 32
+
+// pollSends sends requests until the queue is empty, the window or the peer's credits are used up, or out has no room.
+func (q *QP) pollSends(now clock.Time, out Output) clock.Time {
+	r := &q.req
+	if r.waitUntil != 0 {
+		if now < r.waitUntil {
+			return r.waitUntil
+		}
+		r.waitUntil = 0
+	}
+	for r.cur != r.tail && q.state.sends() {
+		w := r.at(r.cur)
+		if !w.begun && !q.mayBegin(w) {
+			break
+		}
+		if !q.withinLimits(w) {
+			break
+		}
+		sent, ok := q.sendNext(now, w, out)
+		if !ok {
+			break // the request has failed, or waits until earlier ones have completed
+		}
+		if !sent {
+			return now
+		}
+	}
+	return r.deadline
+}
+
+// mayBegin begins a request, unless it has to wait for earlier ones.
+func (q *QP) mayBegin(w *request) bool {
+	r := &q.req
+	switch {
+	case q.state == Drained:
+		return false
+	case w.Flags&Fence != 0 && r.reads > 0: // 10.8.3.3
+		return false
+	case w.Op.isRead() && r.reads >= q.attr.MaxReads:
+		return false
+	}
+	w.begun, w.first = true, r.free
+	n := packets(w.length, q.attr.MTU)
+	w.last = add(w.first, n-1)
+	r.free = add(w.last, 1)
+	w.ssn = r.ssn
+	r.ssn = add(r.ssn, 1)
+	if w.Op.isRead() {
+		r.reads++
+	}
+	return true
+}
+
+// withinLimits reports whether the next packet of w may leave: the window has room and the peer has a receive for the message. Without
+// one, a packet leaves when nothing else is in flight, to ask for credits (9.7.7.2.5).
+func (q *QP) withinLimits(w *request) bool {
+	r := &q.req
+	if q.cfg.Service != roce.RC {
+		return true
+	}
+	if distance(r.una, r.next) >= int32(q.cfg.Window) {
+		return false
+	}
+	if !r.limited || !w.Op.takesReceive() || distance(w.ssn, r.limit) >= 0 {
+		return true
+	}
+	return r.una == r.next
+}
+
+// sendNext sends the packet with number r.next, which lies in w. ok is false where w has no packet to send now.
+func (q *QP) sendNext(now clock.Time, w *request, out Output) (sent, ok bool) {
+	r := &q.req
+	at := uint32(distance(w.first, r.next)) * q.attr.MTU
+	p := roce.Packet{DestQP: q.attr.DestQP, PSN: r.next}
+	var pieces [][]byte
+	last := r.next
+	if w.Op.isRead() {
+		if !q.permits(w) {
+			return false, q.failLocally(w)
+		}
+		q.setReadRequest(&p, w, at)
+		last = w.last
+	} else {
+		size := min(w.length-at, q.attr.MTU)
+		if pieces, ok = q.payload(w, at, size); !ok {
+			return false, q.failLocally(w)
+		}
+		q.setSendHeaders(&p, w, at, size)
+	}
+	if !q.send(out, w.Path, &p, pieces) {
+		return false, true
+	}
+	q.sentUpTo(now, w, last)
+	return true, true
+}
+
+// failLocally fails w once it is the oldest request: completions come in order. It returns false.
+func (q *QP) failLocally(w *request) bool {
+	if q.req.at(q.req.head) == w {
+		q.fail(LocalProtection)
+	}
+	return false
+}
+
+// permits reports whether the memory for the response of w may be written.
+func (q *QP) permits(w *request) bool {
+	_, ok := q.gather(q.req.pieces[:0], w.list[:w.n], 0, w.length, memory.LocalWrite)
+	return ok
+}
+
+// setReadRequest makes p a READ from byte at on, or an atomic.
+func (q *QP) setReadRequest(p *roce.Packet, w *request, at uint32) {
+	p.RKey = w.RKey
+	p.Flags = roce.AckReq
+	switch w.Op {
+	case OpRead:
+		p.Opcode, p.VA, p.Length = roce.ReadRequest, w.RemoteAddr+uint64(at), w.length-at
+	case OpCompareSwap:
+		p.Opcode, p.VA, p.Compare, p.Swap = roce.CompareSwap, w.RemoteAddr, w.Compare, w.Swap
+	case OpFetchAdd:
+		p.Opcode, p.VA, p.Swap = roce.FetchAdd, w.RemoteAddr, w.Swap
+	}
+}
+
+// setSendHeaders makes p the packet with bytes [at, at+size) of a SEND or WRITE.
+func (q *QP) setSendHeaders(p *roce.Packet, w *request, at, size uint32) {
+	first, last := at == 0, at+size == w.length
+	p.Opcode = sendOpcode(w.Op, first, last).Of(q.cfg.Service)
+	p.Imm, p.InvKey = w.Imm, w.InvKey
+	p.VA, p.RKey, p.Length = w.RemoteAddr, w.RKey, w.length
+	if last && w.Flags&Solicited != 0 {
+		p.Flags |= roce.Solicited
+	}
+	if q.cfg.Service == roce.UD {
+		p.DestQP, p.QKey, p.SrcQP = w.DestQP, w.QKey, q.cfg.QPN
+		return
+	}
+	if q.cfg.Service == roce.RC && (last || q.req.sinceAckRequest+1 >= ackEvery || !q.creditsAllow(w)) {
+		p.Flags |= roce.AckReq
+	}
+}
+
+// creditsAllow is false of a packet that leaves to ask for credits.
+func (q *QP) creditsAllow(w *request) bool {
+	return !q.req.limited || !w.Op.takesReceive() || distance(w.ssn, q.req.limit) >= 0
+}
+
+// sendOpcode returns the opcode of RC for a packet of a message.
+func sendOpcode(op Op, first, last bool) roce.Opcode {
+	table := sendOpcodes[op]
+	switch {
+	case first && last:
+		return table[3]
+	case first:
+		return table[0]
+	case last:
+		return table[2]
+	}
+	return table[1]
+}
+
+// sendOpcodes lists first, middle, last and only packets.
+var sendOpcodes = [...][4]roce.Opcode{
+	OpSend:     {roce.SendFirst, roce.SendMiddle, roce.SendLast, roce.SendOnly},
+	OpSendImm:  {roce.SendFirst, roce.SendMiddle, roce.SendLastImm, roce.SendOnlyImm},
+	OpSendInv:  {roce.SendFirst, roce.SendMiddle, roce.SendLastInv, roce.SendOnlyInv},
+	OpWrite:    {roce.WriteFirst, roce.WriteMiddle, roce.WriteLast, roce.WriteOnly},
+	OpWriteImm: {roce.WriteFirst, roce.WriteMiddle, roce.WriteLastImm, roce.WriteOnlyImm},
+}
+
+// sentUpTo notes that the packets up to last, of w, have left.
+func (q *QP) sentUpTo(now clock.Time, w *request, last uint32) {
+	r := &q.req
+	if r.sinceAckRequest++; last == w.last || r.sinceAckRequest >= ackEvery {
+		r.sinceAckRequest = 0
+	}
+	if distance(r.sent, r.next) < 0 {
+		q.count.Repeated++
+	}
+	r.next = add(last, 1)
+	if distance(r.sent, r.next) > 0 {
+		r.sent = r.next
+	}
+	if last == w.last {
+		r.cur++
+	}
+	if q.cfg.Service != roce.RC {
+		r.una = r.next
+		if last == w.last { // no answer comes: it is complete when it has left (9.8.3)
+			q.complete(Success)
+		}
+		return
+	}
+	if r.deadline == clock.Never {
+		q.armTimer(now)
+	}
+}
+
+// armTimer starts the time in which an acknowledgement has to come.
+func (q *QP) armTimer(now clock.Time) {
+	q.req.deadline = clock.Never
+	if d := roce.AckTimeout(q.attr.Timeout); d != 0 && q.req.una != q.req.sent {
+		q.req.deadline = now.Add(d)
+	}
+}
+
+// checkTimer repeats what is in flight when the time for its acknowledgement is over (9.7.6.1.3).
+func (q *QP) checkTimer(now clock.Time) {
+	r := &q.req
+	if now < r.deadline || r.waitUntil != 0 {
+		return
+	}
+	q.count.Timeouts++
+	r.deadline = clock.Never
+	q.retry(now)
+}
+
+// retry repeats from the oldest packet on, or fails the queue pair where it has done so too often.
+func (q *QP) retry(now clock.Time) {
+	r := &q.req
+	if r.retries == 0 {
+		q.fail(RetriesExceeded)
+		return
+	}
+	r.retries--
+	q.rewind()
+	q.armTimer(now)
+}
+
+// rewind makes the oldest packet in flight the next one.
+func (q *QP) rewind() {
+	r := &q.req
+	r.next, r.cur, r.sinceAckRequest = r.una, r.head, 0
+}
