@@ -10,7 +10,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
+#ifndef __x86_64__
 #include <ucontext.h>
+#endif
 
 #include "gk.h"
 
@@ -27,8 +29,66 @@ struct meeting {
 	u32 here, round;
 };
 
+#ifdef __x86_64__
+
+/* context is a stack at rest: the registers that a callee keeps lie on it (System V ABI 3.2.1). Kernels change neither
+ * the signal mask nor the modes of the FPU, so neither is saved: swapcontext's system call for the mask would be
+ * nearly all that a switch costs. */
+struct context {
+	void **sp;
+};
+
+extern "C" void gk_host_switch(context *from, const context *to);
+__asm__(".text\n"
+	".p2align 4\n"
+	".globl gk_host_switch\n"
+	".hidden gk_host_switch\n"
+	".type gk_host_switch, @function\n"
+	"gk_host_switch:\n"
+	"	pushq %rbp\n"
+	"	pushq %rbx\n"
+	"	pushq %r12\n"
+	"	pushq %r13\n"
+	"	pushq %r14\n"
+	"	pushq %r15\n"
+	"	movq %rsp, (%rdi)\n"
+	"	movq (%rsi), %rsp\n"
+	"	popq %r15\n"
+	"	popq %r14\n"
+	"	popq %r13\n"
+	"	popq %r12\n"
+	"	popq %rbx\n"
+	"	popq %rbp\n"
+	"	ret\n"
+	".size gk_host_switch, .-gk_host_switch\n");
+
+/* make_context has the first switch to c pop six registers and return into f, whose own return address is 0: f never
+ * returns. At its entry the stack is 8 below a multiple of 16, as behind a call. */
+void make_context(context *c, u8 *stack, size_t size, void (*f)(void))
+{
+	c->sp = (void **)(stack + size) - 8;
+	memset(c->sp, 0, 8 * sizeof *c->sp);
+	c->sp[6] = (void *)f;
+}
+
+#else
+
+typedef ucontext_t context;
+
+void gk_host_switch(context *from, const context *to) { swapcontext(from, to); }
+
+void make_context(context *c, u8 *stack, size_t size, void (*f)(void))
+{
+	getcontext(c);
+	c->uc_stack.ss_sp = stack;
+	c->uc_stack.ss_size = size;
+	makecontext(c, f, 0);
+}
+
+#endif
+
 struct fiber {
-	ucontext_t ctx;
+	context ctx;
 	bool done;
 };
 
@@ -36,7 +96,7 @@ struct runner {
 	gk_kernel kernel;
 	const void *params;
 	struct gk_here place;
-	ucontext_t home;
+	context home;
 	u32 now;
 	bool rests; /* a fiber waits for somebody outside of the block */
 	meeting block, warp[max_warps];
@@ -51,7 +111,7 @@ void enter(void)
 {
 	run->kernel(run->params);
 	run->fibers[run->now].done = true;
-	swapcontext(&run->fibers[run->now].ctx, &run->home);
+	gk_host_switch(&run->fibers[run->now].ctx, &run->home);
 }
 
 void resume(u32 i)
@@ -59,7 +119,7 @@ void resume(u32 i)
 	run->now = i;
 	gk_here = run->place;
 	gk_here.thread = i;
-	swapcontext(&run->home, &run->fibers[i].ctx);
+	gk_host_switch(&run->home, &run->fibers[i].ctx);
 }
 
 void meet(meeting *m, u32 size)
@@ -102,7 +162,7 @@ extern "C" {
 /* gk_stopped, when not 0, ends every block at its next round of fibers, where it is: a device that is lost. */
 uint32_t gk_stopped;
 
-void gk_yield(void) { swapcontext(&run->fibers[run->now].ctx, &run->home); }
+void gk_yield(void) { gk_host_switch(&run->fibers[run->now].ctx, &run->home); }
 
 void gk_rest(void)
 {
@@ -162,12 +222,8 @@ void gk_run_block(gk_kernel kernel, const void *params, u32 block, u32 grid, u32
 	if (r.stacks == MAP_FAILED)
 		abort();
 	run = &r;
-	for (u32 i = 0; i < block_size; i++) {
-		getcontext(&r.fibers[i].ctx);
-		r.fibers[i].ctx.uc_stack.ss_sp = r.stacks + i * stack_size;
-		r.fibers[i].ctx.uc_stack.ss_size = stack_size;
-		makecontext(&r.fibers[i].ctx, enter, 0);
-	}
+	for (u32 i = 0; i < block_size; i++)
+		make_context(&r.fibers[i].ctx, r.stacks + i * stack_size, stack_size, enter);
 	for (bool left = true; left && !__atomic_load_n(&gk_stopped, __ATOMIC_RELAXED);) {
 		left = false;
 		for (u32 i = 0; i < block_size; i++) {

@@ -1,6 +1,6 @@
 /* gk.h for the CPU: a thread of a kernel is a fiber, a block runs on one thread of the process, and a
- * collective lets the other fibers of the block run until all have come. Slow (some 0.6 us a switch)
- * and exact: it is for tests. host.cc runs the fibers. */
+ * collective lets the other fibers of the block run until all have come. Slow and exact: it is for tests.
+ * host.cc runs the fibers. */
 #ifndef MILLRACE_GK_HOST_H
 #define MILLRACE_GK_HOST_H
 

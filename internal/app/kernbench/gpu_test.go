@@ -8,11 +8,17 @@ import (
 	"github.com/millrace/millrace/internal/testkit/hostkern"
 )
 
+// fewRounds has paths of the GPU run a few times, which verifies as many different packets as a hundred times, until the test ends.
+func fewRounds(t *testing.T) {
+	n, l, h := launches, leastBatches, hostLaps
+	launches, leastBatches, hostLaps = 2, 4, 2
+	t.Cleanup(func() { launches, leastBatches, hostLaps = n, l, h })
+}
+
 // TestEveryPathOfTheGPUIsMeasuredAndVerified runs the kernels on the CPU, by a driver that is not one.
 func TestEveryPathOfTheGPUIsMeasuredAndVerified(t *testing.T) {
 	drv := hostkern.OpenDriver(t)
-	launches, leastBatches, hostLaps = 2, 4, 2
-	defer func() { launches, leastBatches, hostLaps = 16, 100, 8 }()
+	fewRounds(t)
 	rep, err := Run(t.Context(), Config{
 		Ops: []string{"null", "header", "flow-1k", "literals-100"}, Sizes: []string{SizeIMIX, SizeHostile}, Packets: 128,
 		Time: time.Millisecond, Batches: []int{32, 100}, Engine: "cuda", Cores: 2,
@@ -46,8 +52,7 @@ func TestEveryPathOfTheGPUIsMeasuredAndVerified(t *testing.T) {
 // TestPacketsOfCapturesAreVerifiedOnTheGPU is about packets that are cut, damaged or long, as captures have them.
 func TestPacketsOfCapturesAreVerifiedOnTheGPU(t *testing.T) {
 	drv := hostkern.OpenDriver(t)
-	launches = 2
-	defer func() { launches = 16 }()
+	fewRounds(t)
 	odd := oddPackets()
 	rep, err := Run(t.Context(), Config{
 		Ops: []string{"checksum", "header"}, Sizes: []string{SizeCapture}, Packets: 2 * len(odd), Captures: capturesOf(t, odd...),

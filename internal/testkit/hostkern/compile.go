@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+
+	"golang.org/x/sys/unix"
 )
 
 // compiler is the C++ compiler; the kernels are built to PTX by clang-19 too.
@@ -56,6 +58,18 @@ func object(source string) (string, error) {
 		return "", err
 	}
 	o := filepath.Join(dir, fmt.Sprintf("%x.o", key[:16]))
+	if _, err := os.Stat(o); err == nil {
+		return o, nil
+	}
+	// Tests of other packages may compile the same source at this moment: one of them does.
+	lock, err := os.OpenFile(o+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return "", err
+	}
+	defer lock.Close() // which unlocks
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		return "", err
+	}
 	if _, err := os.Stat(o); err == nil {
 		return o, nil
 	}
