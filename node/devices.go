@@ -207,7 +207,7 @@ func (n *Node) openDevice(c Device) (*device.Device, error) {
 // operator must be able to see that a slower one is in use, and why.
 func (n *Node) logDevice(c *Device, dev *device.Device) {
 	info, takes := dev.Queues[0].Info(), "claimed packets"
-	if c.All || dev.Driver == device.DPDK {
+	if c.All || dev.Driver == device.DPDK && !devargs.Excepts(c.Name) {
 		takes = "every packet"
 	}
 	n.log.Info("device", "name", c.Name, "driver", string(dev.Driver), "queues", len(dev.Queues), "mtu", info.MTU,

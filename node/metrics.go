@@ -94,6 +94,9 @@ func writeQueue(w *metrics.Writer, info pmd.Info) {
 		{"millrace_tx_packets_total", "Packets sent.", s.TxPackets},
 		{"millrace_tx_bytes_total", "Bytes sent.", s.TxBytes},
 		{"millrace_tx_invalid_packets_total", "Packets that the device refused.", s.TxInvalid},
+		{"millrace_kernel_passed_packets_total", "Packets that no rule claims, passed to the kernel by the exception path.", s.ToKernel},
+		{"millrace_kernel_sent_packets_total", "Packets that the kernel sent by the exception path.", s.FromKernel},
+		{"millrace_kernel_lost_packets_total", "Packets of the exception path that the kernel or the device did not take.", s.KernelLost},
 		{"millrace_driver_wakeups_total", "System calls made to move packets.", s.Wakeups},
 	} {
 		w.Counter(m.name, m.help, m.v, device, driver, queue)

@@ -62,7 +62,7 @@ func (n *Node) recoverDevices() {
 		if old.State == LinkFailed && !devargs.Is(c.Name) {
 			c.Name = cmp.Or(old.as, c.Name)
 		}
-		if kernel := devargs.Kernel(c.Name); kernel != "" { // without one, opening shows whether it is back
+		if kernel := devargs.Below(c.Name); kernel != "" { // without one, opening shows whether it is back
 			if _, err := n.netlink.LinkByName(kernel); err != nil {
 				continue // not yet
 			}

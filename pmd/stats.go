@@ -15,6 +15,10 @@ type Stats struct {
 	TxInvalid          uint64 // taken by Tx and rejected by the device: never sent
 	TxInvalidBytes     uint64 // of those that the driver rejects; they count in TxBytes too
 	Wakeups            uint64 // system calls made to move packets
+
+	// Of an exception path (package exception), beside the packets above.
+	ToKernel, FromKernel uint64 // packets that no rule claims, and those that the kernel sends
+	KernelLost           uint64 // packets of both that the kernel or the device did not take
 }
 
 // Add adds the counts of another queue, or of the same before it was opened anew.
@@ -28,6 +32,9 @@ func (s *Stats) Add(o Stats) {
 	s.TxInvalid += o.TxInvalid
 	s.TxInvalidBytes += o.TxInvalidBytes
 	s.Wakeups += o.Wakeups
+	s.ToKernel += o.ToKernel
+	s.FromKernel += o.FromKernel
+	s.KernelLost += o.KernelLost
 }
 
 // Counters are the Stats of a queue while it runs: one loop adds, any goroutine reads. Drivers add

@@ -18,11 +18,16 @@ type Args struct {
 	Virtual bool   // a device that its driver makes; others are on a bus
 	Kind    string // of a virtual one, its driver: "net_af_xdp"
 	Bind    string // of a PCI device, the kernel's driver that it is bound to while it is open ("bind=vfio-pci"); "" leaves it
+
+	// Exception is the TAP interface of the exception path, by which the kernel gets what is not claimed ("exception=mr0"); ""
+	// where there is none.
+	Exception string
 }
 
 var (
-	pciAddress  = regexp.MustCompile(`^(?:[0-9a-fA-F]{4}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]$`)
-	virtualName = regexp.MustCompile(`^(net_[a-z0-9_]*[a-z_])\d+$`)
+	pciAddress    = regexp.MustCompile(`^(?:[0-9a-fA-F]{4}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]$`)
+	interfaceName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,14}$`)
+	virtualName   = regexp.MustCompile(`^(net_[a-z0-9_]*[a-z_])\d+$`)
 )
 
 // mostName is the longest name of a device that DPDK takes (RTE_DEV_NAME_MAX_LEN and RTE_ETH_NAME_MAX_LEN, with the end of
@@ -34,14 +39,17 @@ func Is(name string) bool { return strings.HasPrefix(name, Prefix) }
 
 // Parse parses a name, with or without Prefix.
 func Parse(text string) (Args, error) {
-	text, bind, asked := cutBind(strings.TrimPrefix(text, Prefix))
+	text, bind, asked := cut(strings.TrimPrefix(text, Prefix), "bind=")
+	text, exception, excepts := cut(text, "exception=")
 	name, _, _ := strings.Cut(text, ",")
-	a := Args{Name: name, Text: text, Bind: bind}
+	a := Args{Name: name, Text: text, Bind: bind, Exception: exception}
 	switch {
-	case strings.ContainsAny(text, " \t\n\x00"):
+	case strings.ContainsAny(text+exception, " \t\n\x00"):
 		return a, fmt.Errorf("%q has white space", text)
 	case asked && bind == "":
 		return a, fmt.Errorf("bind= lacks the driver, as vfio-pci")
+	case excepts && !interfaceName.MatchString(exception):
+		return a, fmt.Errorf("exception=%s is no name of an interface: 1 to 15 letters, digits, dots, - and _", exception)
 	case pciAddress.MatchString(name):
 		if strings.Count(name, ":") == 1 { // as lspci shows it; DPDK names the domain
 			a.Name, a.Text = "0000:"+name, "0000:"+text
@@ -60,17 +68,17 @@ func Parse(text string) (Args, error) {
 	return a, nil
 }
 
-// cutBind takes the argument that is ours, and not DPDK's, out of the others.
-func cutBind(text string) (rest, driver string, asked bool) {
+// cut takes an argument that is ours, and not DPDK's, out of the others.
+func cut(text, key string) (rest, value string, asked bool) {
 	var others []string
 	for arg := range strings.SplitSeq(text, ",") {
-		if value, ok := strings.CutPrefix(arg, "bind="); ok {
-			driver, asked = value, true
+		if v, ok := strings.CutPrefix(arg, key); ok {
+			value, asked = v, true
 			continue
 		}
 		others = append(others, arg)
 	}
-	return strings.Join(others, ","), driver, asked
+	return strings.Join(others, ","), value, asked
 }
 
 // Interface returns the interface of the kernel that a device of this name is on; "" where there is none or DPDK has
@@ -88,12 +96,31 @@ func Interface(name string) string {
 	return ""
 }
 
-// Kernel returns the interface of the kernel that a device is known by there: that of a DPDK device, or the name itself.
+// Kernel returns the interface by which the kernel reaches the network of a device: that of the exception path, that which a
+// DPDK device is on, or the name itself.
 func Kernel(name string) string {
-	if Is(name) {
-		return Interface(name)
+	if !Is(name) {
+		return name
 	}
-	return name
+	if a, err := Parse(name); err == nil && a.Exception != "" {
+		return a.Exception
+	}
+	return Interface(name)
+}
+
+// Excepts reports whether the kernel gets what is not claimed of a device, by an exception path.
+func Excepts(name string) bool {
+	a, err := Parse(name)
+	return Is(name) && err == nil && a.Exception != ""
+}
+
+// Below returns the interface that must be there before a device can be opened: that which a DPDK device is on, or the name
+// itself; "" where there is none.
+func Below(name string) string {
+	if !Is(name) {
+		return name
+	}
+	return Interface(name)
 }
 
 // FrameSize returns the size in bytes of the frames that a device needs for packets of an MTU of 1500.

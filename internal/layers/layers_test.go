@@ -45,6 +45,7 @@ pmd/pcap          : packet ring clock capture pmd
 pmd/afpacket      : packet ring clock pmd pmd/vnet wire
 pmd/afxdp         : packet ring clock pmd pmd/vnet pmd/xdp internal/rtnl
 pmd/tap           : packet ring clock pmd
+pmd/exception     : packet ring clock wire pmd pmd/tap
 pmd/device        : ring pmd pmd/* internal/devargs internal/rtnl
 gpukern/image     :
 gpukern/tuple     :
@@ -241,7 +242,7 @@ github.com/gobwas/ws              : bench
 github.com/gopacket/gopacket      : capture bench internal/testkit/derivepcaps
 github.com/klauspost/compress     : websocket l7/encode bench/webpeer
 github.com/andybalholm/brotli     : l7/encode bench/webpeer
-github.com/vishvananda/netlink    : filter/ebpf pmd/xdp node internal/rtnl internal/app/stackd pmd/afxdp pmd/afpacket pmd/dpdk pmd/tap pmd/device l4/kernelflows internal/app/doctor internal/testkit/testnet bench
+github.com/vishvananda/netlink    : filter/ebpf pmd/xdp node internal/rtnl internal/app/stackd pmd/afxdp pmd/afpacket pmd/dpdk pmd/tap pmd/exception pmd/device l4/kernelflows internal/app/doctor internal/testkit/testnet bench
 github.com/mholt/acmez/v3         : tls/acme
 github.com/vishvananda/netns      : internal/testkit/testnet
 github.com/prometheus             : cmd/prom

@@ -7,6 +7,7 @@ import (
 
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/pmd"
+	"github.com/millrace/millrace/pmd/exception"
 )
 
 func newBatch(r *rig) *packet.Batch { return packet.NewBatch(r.arena.View(), 64) }
@@ -211,6 +212,9 @@ func FuzzSteering(f *testing.F) {
 		}
 		if got, want := steers(t, p, s, frame), reference(rules, frame); got != want {
 			t.Errorf("rules %v: steered %v, the reference says %v\n%x", rules, got, want, frame)
+		}
+		if m, err := exception.NewMatcher(rules...); err != nil || m.Claims(frame) != steers(t, p, s, frame) {
+			t.Errorf("rules %v: the kernel's program and the matcher of exception paths differ, %v\n%x", rules, err, frame)
 		}
 	})
 }

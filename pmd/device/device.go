@@ -200,8 +200,8 @@ func openTAP(cfg Config) (*Device, error) {
 	}, nil
 }
 
-// openDPDK opens a device of DPDK, whose packets all come to this process. So there is nothing to steer; with All it
-// receives frames for other link addresses too.
+// openDPDK opens a device of DPDK, whose packets all come to this process. So there is nothing to steer unless it has an
+// exception path; with All it receives frames for other link addresses too.
 func openDPDK(cfg Config) (*Device, error) {
 	if cfg.Driver != "" && cfg.Driver != Auto && cfg.Driver != DPDK || Modes[cfg.Mode] != afxdp.ModeAuto {
 		return nil, &pmd.OpError{
@@ -209,7 +209,10 @@ func openDPDK(cfg Config) (*Device, error) {
 			Remedy: "leave both out: the name selects the driver",
 		}
 	}
-	dev, err := dpdk.Open(dpdk.Config{Name: cfg.Name, Pools: cfg.Pools, Ring: cfg.ring(), Promiscuous: cfg.All, Multicast: true})
+	if iface := exceptionOf(cfg.Name); iface != "" {
+		return openExcepted(cfg, iface)
+	}
+	dev, err := openDPDKDevice(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -217,6 +220,10 @@ func openDPDK(cfg Config) (*Device, error) {
 		Queues: drivers(dev.Queues), Driver: DPDK, close: dev.Close,
 		steer: func(...pmd.Rule) error { return nil },
 	}, nil
+}
+
+func openDPDKDevice(cfg Config) (*dpdk.Device, error) {
+	return dpdk.Open(dpdk.Config{Name: cfg.Name, Pools: cfg.Pools, Ring: cfg.ring(), Promiscuous: cfg.All, Multicast: true})
 }
 
 // drivers turns a list of a driver's queues into one of the interface that they all have.
@@ -320,7 +327,7 @@ func NewArena(loops int, devices ...Config) (*ring.Arena, []*ring.Pool, error) {
 		if devargs.Is(c.Name) {
 			size = max(size, devargs.FrameSize(c.Name))
 		}
-		link, err := rtnl.Dump(func() (netlink.Link, error) { return netlink.LinkByName(devargs.Kernel(c.Name)) })
+		link, err := rtnl.Dump(func() (netlink.Link, error) { return netlink.LinkByName(devargs.Below(c.Name)) })
 		if err == nil && link.Attrs().MTU > standardMTU {
 			size = 4096
 		}

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/millrace/millrace/internal/devargs"
 	"github.com/millrace/millrace/pmd"
 )
 
@@ -35,6 +36,23 @@ func (kernelSysfs) Write(path, text string) error {
 
 // pciDevices is the folder of the devices of PCI.
 const pciDevices = "/sys/bus/pci/devices"
+
+// KernelInterface returns the interface of the kernel on which a device is, or that the kernel's driver of a NIC has made; ""
+// where there is none.
+func KernelInterface(name string) string {
+	if iface := devargs.Interface(name); iface != "" {
+		return iface
+	}
+	where, err := devargs.Parse(name)
+	if err != nil || where.Virtual {
+		return ""
+	}
+	interfaces, err := os.ReadDir(filepath.Join(pciDevices, where.Name, "net"))
+	if err != nil || len(interfaces) == 0 { // vfio-pci makes none
+		return ""
+	}
+	return interfaces[0].Name()
+}
 
 // driverOf returns the kernel's driver of a device; "" where it has none.
 func driverOf(s sysfs, address string) (string, error) {

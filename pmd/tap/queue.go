@@ -231,6 +231,18 @@ func (q *Queue) release(d []packet.Desc) {
 	}
 }
 
+// ID returns the number of the queue on its device.
+func (q *Queue) ID() int { return q.id }
+
+// SetCarrier sets whether the interface has a carrier (TUNSETCARRIER, Linux 5.0). It is the interface's, not the queue's.
+func (q *Queue) SetCarrier(on bool) error {
+	value := 0
+	if on {
+		value = 1
+	}
+	return unix.IoctlSetPointerInt(q.fd, unix.TUNSETCARRIER, value)
+}
+
 // Info implements pmd.Driver. Linux counts the packets that it could not queue for the interface, not for a queue: the
 // first queue reports them all as RxMissed, so that the sum over the queues is right. Wakeups counts system calls.
 func (q *Queue) Info() pmd.Info {

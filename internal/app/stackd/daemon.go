@@ -109,15 +109,18 @@ func (d *Daemon) openNode() (err error) {
 // takesAll reports whether every packet of an interface is the host's. It rejects an address that the kernel has as
 // well: both would answer for it.
 func takesAll(v *Device) (whole bool, err error) {
-	if devargs.Is(v.Name) && devargs.Interface(v.Name) == "" {
-		return true, nil // the kernel does not have it
+	if devargs.Excepts(v.Name) && (v.DHCP || v.SLAAC) {
+		return false, fmt.Errorf("%s: the kernel gets what is not for a known address, so that none can be learned (name addresses, or leave out exception=)", v.Name)
 	}
-	link, err := rtnl.Dump(func() (netlink.Link, error) { return netlink.LinkByName(devargs.Kernel(v.Name)) })
+	if devargs.Is(v.Name) && devargs.Below(v.Name) == "" {
+		return !devargs.Excepts(v.Name), nil // the kernel does not have it
+	}
+	link, err := rtnl.Dump(func() (netlink.Link, error) { return netlink.LinkByName(devargs.Below(v.Name)) })
 	switch {
 	case errors.As(err, new(netlink.LinkNotFoundError)) && v.Driver == string(device.TAP):
 		return true, nil // the driver makes it
 	case errors.As(err, new(netlink.LinkNotFoundError)):
-		return false, node.FindInterface(devargs.Kernel(v.Name))
+		return false, node.FindInterface(devargs.Below(v.Name))
 	case err != nil:
 		return false, fmt.Errorf("interface %s: %w", v.Name, err)
 	}
@@ -138,7 +141,7 @@ func takesAll(v *Device) (whole bool, err error) {
 		}
 	}
 	if devargs.Is(v.Name) {
-		return true, nil
+		return !devargs.Excepts(v.Name), nil
 	}
 	if v.Take != TakeAuto {
 		return v.Take == TakeAll, nil
