@@ -122,7 +122,7 @@ func (d *Daemon) logRoleEvent(e *rolelink.Event) {
 	case e.Split:
 		log.Error("role", "split brain", "two gateways answer for the addresses", "answered by", e.By, "term", e.Term)
 	case e.HeldOff && e.Rivalled:
-		log.Warn("role", "state", e.To.String(), "held off", "another host asks for an address (for a lease at most)", "asked by", e.By)
+		log.Warn("role", "state", e.To.String(), "held off", "another host or gateway is about to have an address", "asked by", e.By)
 	case e.HeldOff:
 		log.Warn("role", "state", e.To.String(), "held off", "another host answers for an address", "answered by", e.By)
 	case e.Addrs && e.Differ:

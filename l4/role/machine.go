@@ -78,6 +78,7 @@ type Machine struct {
 	rivalsOn clock.Time    // Probing: the first time of that
 	rivals   uint64        // such questions of others, in all
 	probed   clock.Time    // the last Probe of Poll
+	contest  contest
 	announce bool
 	split    bool // both are active, or another host answers beside this gateway
 	splits   uint64
@@ -85,7 +86,7 @@ type Machine struct {
 
 // New returns a machine in Joining. Its devices have links until SetAble.
 func New(cfg Config, now clock.Time) *Machine {
-	m := &Machine{cfg: cfg, able: true, polled: now, entered: now, due: now, ready: clock.Never, answered: clock.Never, rivalled: clock.Never, rivalsOn: clock.Never}
+	m := &Machine{cfg: cfg, able: true, polled: now, entered: now, due: now, ready: clock.Never, answered: clock.Never, rivalled: clock.Never, rivalsOn: clock.Never, contest: newContest(cfg.Incarnation)}
 	m.last = Change{To: Joining, Why: Started, At: now}
 	return m
 }
@@ -102,6 +103,9 @@ func (m *Machine) beat() time.Duration { return m.cfg.Lease / beatsInLease }
 
 // fence is the time that an active gateway answers after a message of its own.
 func (m *Machine) fence() time.Duration { return m.cfg.Lease * fenceParts / 4 }
+
+// State returns the state.
+func (m *Machine) State() State { return m.state }
 
 // AnswersUntil returns until when the data path may answer for addresses, without another Poll; 0: not at all.
 func (m *Machine) AnswersUntil() clock.Time {
@@ -132,18 +136,21 @@ func (m *Machine) on(e Event, now clock.Time) {
 	m.changes++
 	m.state, m.entered, m.due = to, now, now
 	m.answered, m.rivalled, m.rivalsOn, m.ready, m.leased, m.split = clock.Never, clock.Never, clock.Never, clock.Never, now, false
+	m.contest.reset()
 	if to == Active || e == PeerGone {
 		m.held = false // the peer was wanted, and is not there any more
 	}
 	switch to {
 	case Probing:
 		m.window = m.lease() / gonePart
-		if e == PeerSilent || e == Stalled || e == Declined {
+		if e == PeerSilent || e == Stalled || e == Declined || e == Outranked {
 			m.window = m.lease() / probePart
 		}
 	case Active:
 		m.term = max(m.term, m.peer.Term) + 1
 		m.announce, m.asksUntil, m.sent = true, 0, now
+		m.contest.claimsLeft = probeRounds - 1
+		m.dueClaim(now)
 	}
 }
 
@@ -169,7 +176,8 @@ func (m *Machine) silence() time.Duration {
 // Output lists the actions of the caller.
 type Output struct {
 	Messages []Message  // to send, at once; valid until the next call
-	Probe    bool       // ask the hosts of the links whether one answers for an address
+	Probe    bool       // ask the hosts of the links whether one answers for an address; and report Asked
+	Claim    Claim      // to send to the links, after the questions; without one its State is Joining
 	Announce bool       // the addresses, to the hosts of the links
 	Next     clock.Time // of the next Poll, unless something happens before
 }
@@ -191,8 +199,8 @@ func (m *Machine) Poll(now clock.Time) (out Output) {
 			m.on(Unopposed, now)
 		}
 	case Active:
-		if m.split && !m.heard(now) && (m.answered == clock.Never || now.Sub(m.answered) > 3*m.lease()) {
-			m.split = false // the other one is gone, or answers no more
+		if m.split && (m.answered == clock.Never && !m.heard(now) || m.answered != clock.Never && !m.answeredWithin(now, 3*m.lease())) {
+			m.split, m.announce = false, true // the other one is gone, or answers no more; hosts may have its link address
 		}
 	case Yielding:
 		if now.Sub(m.entered) >= m.lease() {
@@ -213,10 +221,14 @@ func (m *Machine) Poll(now clock.Time) (out Output) {
 		m.candidate = Message{}
 	}
 	out.Probe = m.probes(now)
+	out.Claim = m.claims(now, out.Probe)
 	out.Announce, m.announce = m.announce, false
 	out.Next = m.due
 	if m.candidate.From != (Incarnation{}) {
 		out.Next = min(out.Next, m.replied.Add(m.beat()/8))
+	}
+	if m.contest.claimDue > now {
+		out.Next = min(out.Next, m.contest.claimDue)
 	}
 	if m.state == Joining || m.state == Standby {
 		if at := m.leasedOr(m.entered).Add(m.silence()); at > now {
@@ -244,15 +256,24 @@ func (m *Machine) pace() time.Duration {
 	return m.beat()
 }
 
-// probes reports whether the hosts of the links are to be asked: while probing, and once in a lease by an active gateway that
-// does not hear its peer.
+// Leases between the rounds of questions of an active gateway. Where the peer is heard they are for gateways that are not the peer.
+const (
+	checkAlone  = 1
+	checkBeside = 10
+)
+
+// probes reports whether the hosts of the links are to be asked: while probing, and now and then by an active gateway.
 func (m *Machine) probes(now clock.Time) bool {
-	every := m.window / 3
+	every := m.window / probeRounds
 	switch {
-	case m.state == Active && !m.heard(now):
-		every = m.lease()
-	case m.state != Probing:
+	case m.state == Active && m.heard(now):
+		every = checkBeside * m.lease()
+	case m.state == Active:
+		every = checkAlone * m.lease()
+	case m.state != Probing || now < m.contest.defers:
 		return false
+	case m.contest.rounds >= probeRounds && m.contends(now) && !m.quiet():
+		return false // what is missing is time to listen
 	}
 	if m.probed >= m.entered && now.Sub(m.probed) < every {
 		return false
@@ -262,17 +283,17 @@ func (m *Machine) probes(now clock.Time) bool {
 }
 
 // unopposed reports whether probing is over: no host has answered for a lease, as long as a gateway that has answered may go
-// on without running, and a peer that is heard knows of the probing and has not objected. From then on it takes this gateway
-// for the active one, for a lease.
+// on without running, none that ranks first claims an address, and a peer that is heard knows of the probing and has not objected.
+// From then on it takes this gateway for the active one, for a lease.
 func (m *Machine) unopposed(now clock.Time) bool {
-	if now.Sub(m.entered) < m.window || m.answered != clock.Never && now.Sub(m.answered) < m.lease() || m.givesWay(now) {
+	if now.Sub(m.entered) < m.window || !m.contends(now) || !m.quiet() || m.givesWay(now) {
 		return false
 	}
 	return !m.heard(now) || m.peer.Echo >= m.entered && (m.peer.State == Joining || m.peer.State == Standby)
 }
 
-// givesWay reports whether probing goes on because another host probes. A peer that does is active within rivalLimit, and answers
-// from then on. Any other host of the link can ask as well, so a question without an answer holds a take-over off no longer.
+// givesWay reports whether probing goes on because a host probes that sends no claim, such as a gateway of an earlier version. That is
+// active within rivalLimit, and answers from then on. Any other host of the link can ask as well, so a question without an answer holds a take-over off no longer.
 func (m *Machine) givesWay(now clock.Time) bool {
 	return m.cfg.Index == 1 && m.rivalled != clock.Never && now.Sub(m.rivalled) < m.lease()/probePart && now.Sub(m.rivalsOn) < m.lease()*rivalLimit
 }

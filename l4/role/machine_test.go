@@ -17,7 +17,7 @@ func TestTransitions(t *testing.T) {
 		Joining:  {PeerActive: Standby, PeerSilent: Probing, PeerGone: Probing, Elected: Probing, Stalled: Joining},
 		Standby:  {PeerYields: Active, PeerSilent: Probing, PeerGone: Probing, Elected: Probing, Stalled: Joining},
 		Probing:  {PeerActive: Standby, PeerYields: Active, Unopposed: Active, Stalled: Joining},
-		Active:   {PeerActive: Standby, Ordered: Yielding, Disabled: Yielding, Claimed: Yielding, Leaving: Yielding, Stalled: Probing},
+		Active:   {PeerActive: Standby, Ordered: Yielding, Disabled: Yielding, Claimed: Yielding, Leaving: Yielding, Stalled: Probing, Outranked: Probing},
 		Yielding: {PeerActive: Standby, PeerGone: Probing, Declined: Probing, Stalled: Joining},
 	}
 	for s := range states {
@@ -191,28 +191,47 @@ func TestSplitBrain(t *testing.T) {
 	}
 }
 
-// The links are joined while messages do not pass: an active gateway sees the other one, says so, and waits for messages.
+// The links are joined while messages do not pass: of two active gateways the one that ranks behind gives way by the claims, and the
+// other announces. It takes the addresses again when that one is gone.
 func TestSplitBrainOnTheLink(t *testing.T) {
 	w := settled(t)
 	w.cut, w.dataCut = [2]bool{true, true}, true
 	w.run(5 * lease)
+	w.want(Active, Active)
 	w.dataCut = false
+	announced := w.gates[1].announced
 	w.run(3 * lease)
-	for i, g := range w.gates {
-		if p := g.m.Picture(w.local(i)); p.State != Active || !p.Split || p.Splits != 1 {
-			t.Errorf("gateway %d: %+v", i, p)
-		}
+	if a, b := w.gates[0].m, w.gates[1].m; a.state != Probing || a.last.Why != Outranked || b.state != Active || b.changes != 3 || w.bothOn > lease+10*time.Millisecond {
+		w.fail("%v and %v, both for %v", a.state, b.state, w.bothOn)
 	}
-	w.dataCut = true
-	w.run(6 * lease)
-	if w.gates[0].m.split {
-		t.Error("the split brain is said to last")
+	if a, b := w.gates[0].m, w.gates[1].m; a.split || b.split || a.splits+b.splits < 1 || w.gates[1].announced != announced+1 {
+		t.Errorf("%+v\n%+v\n%d announcements", a, b, w.gates[1].announced-announced)
 	}
-	w.dataCut, w.cut = false, [2]bool{}
 	w.bothOn = 0
-	w.run(lease)
-	if w.gates[0].m.state == w.gates[1].m.state || w.bothOn > lease/10+10*time.Millisecond {
-		w.fail("%v and %v", w.gates[0].m.state, w.gates[1].m.state)
+	w.kill(1)
+	w.until(0, Active, 2*lease)
+	w.cut = [2]bool{}
+	w.start(1)
+	w.run(2 * lease)
+	w.want(Active, Standby)
+}
+
+// An active gateway does not give way to a host that answers without a claim: that may be any.
+func TestAnActiveGatewayBesideAStrangerThatAnswers(t *testing.T) {
+	w := settled(t)
+	w.kill(1)
+	w.run(3 * lease)
+	for range 3 {
+		w.gates[0].m.Answered(w.local(0))
+		w.run(lease)
+	}
+	if p := w.gates[0].m.Picture(w.local(0)); p.State != Active || !p.Split || p.Splits != 1 {
+		w.fail("%+v", p)
+	}
+	announced := w.gates[0].announced
+	w.run(4 * lease)
+	if p := w.gates[0].m.Picture(w.local(0)); p.Split || w.gates[0].announced != announced+1 {
+		w.fail("%+v, %d announcements", p, w.gates[0].announced-announced)
 	}
 }
 

@@ -130,7 +130,7 @@ type Picture struct {
 func (m *Machine) Picture(now clock.Time) Picture {
 	p := Picture{
 		State: m.state, Last: m.last, Changes: m.changes, Term: m.term, Peer: m.peer, Heard: m.heard(now), Lease: m.lease(),
-		HeldOff: m.state == Probing && (m.answered != clock.Never || m.givesWay(now)), Rivals: m.rivals, Split: m.split, Splits: m.splits, Held: m.held, Able: m.able,
+		HeldOff: m.state == Probing && (m.answered != clock.Never || m.givesWay(now) || now < m.contest.defers), Rivals: m.rivals, Split: m.split, Splits: m.splits, Held: m.held, Able: m.able,
 		Differ:   m.peer.Known && m.addrs.differ(&m.peer.Addrs),
 		Priority: m.cfg.Priority, Preempt: m.cfg.Preempt,
 	}

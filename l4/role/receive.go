@@ -72,7 +72,7 @@ func (m *Machine) judge(now clock.Time) {
 	case Joining, Standby:
 		m.peerPassive(now)
 	}
-	if p.State != Active && m.state == Active && m.split && m.answered == clock.Never {
+	if p.State != Active && m.state == Active && m.split && (m.answered == clock.Never || m.contest.split == p.From) {
 		m.split, m.announce = false, true // the peer has given way; hosts may have its link address
 	}
 }
@@ -84,7 +84,8 @@ func (m *Machine) bothActive(now clock.Time) {
 		m.splits++
 		m.due = now
 	}
-	m.split, m.answered = true, clock.Never
+	p := &m.peer
+	m.split, m.answered, m.contest.split = true, clock.Never, p.From
 	if m.fresh(now) && !m.first(Active) {
 		m.on(PeerActive, now)
 	}
@@ -151,12 +152,12 @@ func (m *Machine) Answered(now clock.Time) {
 	m.wake(now)
 	switch {
 	case m.state == Probing:
-		m.answered = now
+		m.answered, m.contest.rounds = now, 0
 	case m.state == Active && !m.heard(now):
 		if !m.split {
 			m.splits++
 		}
-		m.split, m.answered = true, now
+		m.split, m.answered, m.contest.split = true, now, Incarnation{}
 	}
 }
 

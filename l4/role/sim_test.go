@@ -27,6 +27,14 @@ type gate struct {
 	announced, probes int
 }
 
+// frame is one of a link on its way: a question, an answer or a claim.
+type frame struct {
+	at    clock.Time
+	to    int
+	claim *Claim // nil: none
+	asks  bool   // else it answers
+}
+
 // packet is a message on its way.
 type packet struct {
 	at clock.Time
@@ -48,6 +56,9 @@ type world struct {
 	delay        time.Duration // at most
 	cut          [2]bool       // messages to a gateway
 	dataCut      bool          // between the links of the gateways
+	frames       []frame
+	linkLoss     float64
+	linkDelay    time.Duration // at most
 	both, bothOn time.Duration // both answered: in all, and while the links were joined
 	recorded     [][]byte
 }
@@ -133,6 +144,7 @@ func (w *world) step() {
 		}
 	}
 	w.wire = append(later, w.wire...)
+	w.deliverFrames()
 	for _, i := range []int{w.rand.IntN(2), 0, 1} { // in either order
 		w.poll(i)
 	}
@@ -164,11 +176,47 @@ func (w *world) poll(i int) {
 	}
 	if out.Probe {
 		g.probes++
-		if !w.dataCut && w.answers(1-i) {
-			w.note(i, func() { g.m.Answered(w.local(i)) })
+		w.frame(frame{to: 1 - i, asks: true})
+		g.m.Asked(w.local(i))
+	}
+	if out.Claim.State != Joining {
+		w.frame(frame{to: 1 - i, claim: &out.Claim})
+	}
+}
+
+// frame sends a frame over the link.
+func (w *world) frame(f frame) {
+	if w.dataCut || w.rand.Float64() < w.linkLoss {
+		return
+	}
+	f.at = w.now + clock.Time(w.rand.Int64N(int64(w.linkDelay)+1))
+	w.frames = append(w.frames, f)
+}
+
+// deliverFrames hands frames that have come to the gateways. Those of a suspended one wait in its rings.
+func (w *world) deliverFrames() {
+	due := w.frames
+	w.frames = nil
+	for _, f := range due {
+		g := w.gates[f.to]
+		switch {
+		case f.at > w.now, g.alive && g.frozen:
+			w.frames = append(w.frames, f)
+		case !g.alive:
+		case f.claim != nil:
+			w.note(f.to, func() { g.m.Contested(w.local(f.to), f.claim) })
+			g.polls = true
+		case !f.asks:
+			w.note(f.to, func() { g.m.Answered(w.local(f.to)) })
+			g.polls = true
+		case w.answers(f.to):
+			w.frame(frame{to: 1 - f.to})
 		}
-		if o := w.gates[1-i]; !w.dataCut && o.alive && !o.frozen {
-			w.note(1-i, func() { o.m.Rivalled(w.local(1 - i)) })
+	}
+	for i, g := range w.gates {
+		if g.alive && !g.frozen {
+			g.m.Listened(w.local(i))
+			g.polls = g.polls || g.m.state == Probing
 		}
 	}
 }

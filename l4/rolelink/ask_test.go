@@ -5,10 +5,12 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 
+	"github.com/millrace/millrace/l4/role"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -19,7 +21,7 @@ var (
 )
 
 func asked() *sock {
-	return &sock{links: []Link{{Device: "a", MAC: own, Addrs: []netip.Addr{vip4, vip6}}}}
+	return &sock{links: []Link{{Device: "a", MAC: own, Addrs: []netip.Addr{vip4, vip6}}}, asks: []netip.Addr{vip4, vip6}}
 }
 
 func arpFrame(from wire.MAC, op uint16, sender, target wire.ARPHost) []byte {
@@ -106,6 +108,47 @@ func TestQuestions(t *testing.T) {
 				}
 			default:
 				t.Errorf("%v: %v", a, p)
+			}
+		}
+	}
+}
+
+// A claim counts where another gateway sends it, for an address that this one has on the link.
+func TestClaimFrames(t *testing.T) {
+	c := role.Claim{State: role.Probing, Priority: 9, Able: true, From: role.Incarnation{1}, Window: 50 * time.Millisecond}
+	elsewhere := netip.MustParseAddr("198.18.1.77")
+	for _, k := range []struct {
+		name string
+		link Link
+		want bool
+	}{
+		{"both", Link{MAC: other, Addrs: []netip.Addr{vip4, vip6}}, true},
+		{"tagged", Link{MAC: other, VLAN: 7, Addrs: []netip.Addr{vip6}}, true},
+		{"its own", Link{MAC: own, Addrs: []netip.Addr{vip4}}, false},
+		{"of another address", Link{MAC: other, Addrs: []netip.Addr{elsewhere}}, false},
+		{"of none", Link{MAC: other}, false},
+	} {
+		b := claimFrame(c, &k.link)
+		p := gopacket.NewPacket(b, layers.LayerTypeEthernet, gopacket.Default)
+		e := p.LinkLayer().(*layers.Ethernet)
+		kind := e.EthernetType
+		if k.link.VLAN != 0 {
+			tag := p.Layer(layers.LayerTypeDot1Q).(*layers.Dot1Q)
+			if kind = tag.Type; tag.VLANIdentifier != k.link.VLAN {
+				t.Errorf("%s: %+v", k.name, tag)
+			}
+			b = append(b[:12:12], b[16:]...) // the kernel removes it
+		}
+		if kind != etherTypeClaim || e.DstMAC.String() != "ff:ff:ff:ff:ff:ff" {
+			t.Errorf("%s: %+v", k.name, e)
+		}
+		mac, got, ok := asked().claimOf(b)
+		if ok != k.want || ok && (mac != other || got.From != c.From || !slices.Equal(got.Addrs, k.link.Addrs)) {
+			t.Errorf("%s: %v, %+v of %v", k.name, ok, got, mac)
+		}
+		for n := range b {
+			if _, _, ok := asked().claimOf(b[:n]); ok {
+				t.Fatalf("%s: %d octets are taken", k.name, n)
 			}
 		}
 	}

@@ -55,7 +55,9 @@ type Runner struct {
 	asker *asker
 
 	wake     chan struct{} // the time of the next Poll has changed
-	probe    chan struct{} // asks the links
+	probe    chan struct{} // has the asker send what wanted returns
+	listens  atomic.Bool   // the machine needs to know what comes on the links
+	probing  atomic.Bool   // and that all has been handled that has come
 	changed  chan struct{} // the addresses have changed
 	asks     atomic.Int64  // addresses of a probe
 	rejected atomic.Uint64 // messages that are not authentic or malformed
@@ -69,6 +71,8 @@ type Runner struct {
 	seen    role.Picture // at the last report
 	by      string       // link address of the last host that has answered
 	rival   string       // and of the last that has asked as well
+	asksNow bool         // for wanted: questions
+	claim   role.Claim   // and the claim; its State is Joining without one
 	ended   bool
 	last    time.Time // of the last change
 	splits  time.Time
@@ -165,14 +169,25 @@ func (r *Runner) do(f func(m *role.Machine, now clock.Time)) {
 	if out.Announce {
 		r.cfg.Announce()
 	}
-	if out.Probe {
-		signal(r.probe)
-	}
+	r.wantLinks(now, &out)
 	if out.Next != r.next {
 		r.next = out.Next
 		signal(r.wake)
 	}
 	r.report(now)
+}
+
+// wantLinks has the asker send and read what the machine wants of the links.
+func (r *Runner) wantLinks(now clock.Time, out *role.Output) {
+	r.listens.Store(r.machine.Listens(now))
+	r.probing.Store(r.machine.State() == role.Probing)
+	if out.Claim.State != role.Joining {
+		r.claim = out.Claim
+	}
+	if out.Probe || out.Claim.State != role.Joining {
+		r.asksNow = r.asksNow || out.Probe
+		signal(r.probe)
+	}
 }
 
 // signal wakes the reader of a channel with room for one.
@@ -279,5 +294,5 @@ const (
 func (r *Runner) State() role.State {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.machine.Picture(r.cfg.Now()).State
+	return r.machine.State()
 }

@@ -21,7 +21,7 @@ type Status struct {
 	Able     bool       `json:"able"`                  // all devices have a link
 	Held     bool       `json:"held"`                  // an operator wants the peer to be active
 	HeldOff  bool       `json:"held_off"`              // another host answers, or with rivalled asks, so that this gateway does not become active
-	Rivalled bool       `json:"rivalled"`              // no host answers, but one asks for the addresses as well: for a lease at most
+	Rivalled bool       `json:"rivalled"`              // no host answers, but a host asks for an address as well, or another gateway claims one
 	By       string     `json:"answered_by,omitempty"` // or asked by
 	Split    bool       `json:"split_brain"`           // another one answers beside this gateway, now
 	Splits   uint64     `json:"split_brains"`
@@ -106,7 +106,7 @@ func (r *Runner) WriteMetrics(w *metrics.Writer) {
 	}
 	w.Gauge("millrace_role_peer_heard", "1 while the other gateway was heard within the lease.", truth(st.Peer.Heard))
 	w.Gauge("millrace_role_split_brain", "1 while another one answers for the addresses beside this gateway.", truth(st.Split))
-	w.Gauge("millrace_role_held_off", "1 while this gateway does not become active because another host answers for an address, or for a lease at most asks for one.", truth(st.HeldOff))
+	w.Gauge("millrace_role_held_off", "1 while this gateway does not become active because another host answers for an address, or because one is about to have one.", truth(st.HeldOff))
 	w.Gauge("millrace_role_addresses_differ", "1 while the file of the other gateway has other service or SNAT addresses.", truth(st.Differ))
 	w.Gauge("millrace_role_able", "1 while all devices have a link.", truth(st.Able))
 	w.Counter("millrace_role_changes_total", "Changes of the state.", st.Changes)
