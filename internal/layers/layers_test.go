@@ -104,6 +104,7 @@ stack             : packet wire ring clock pmd gpukern
 stack/host        : packet ring clock wire pmd gpukern ip tcp udp stack
 node/nexthop      : internal/rtnl
 node              : packet ring pmd pmd/* gpukern gpukern/choose gpukern/cuda gpukern/literal stack metrics internal/controlsocket internal/devargs internal/rtnl
+rdma              : packet clock wire pmd stack metrics node node/nexthop rdma/*
 socket            : packet ring clock wire pmd gpukern ip tcp tcp/stamp udp stack stack/host metrics
 shim/ring         :
 shim/ring/layoutgen:

@@ -17,7 +17,7 @@ type responder struct {
 	pieces  [][]byte
 }
 
-// message is what has arrived of a message that is not complete.
+// message is the part that has arrived of a message that is not complete.
 type message struct {
 	kind    roce.Kind // KindNone: none
 	hasRecv bool

@@ -1,0 +1,21 @@
+// Package rdma is RDMA over Ethernet (RoCEv2) in user space, with verbs' own words: contexts, protection domains, memory
+// regions, completion queues, queue pairs.
+//
+//	ctx, err := rdma.New(n, rdma.Config{Addr: addr, Hops: hops})   // n is a node.Node
+//	err = n.Add(ctx.Service())
+//	pd := ctx.AllocPD()
+//	mr, err := pd.RegMR(buf, rdma.LocalWrite|rdma.RemoteWrite)
+//	cq, err := ctx.CreateCQ(256)
+//	qp, err := pd.CreateQP(rdma.QPConfig{Service: rdma.RC, SendCQ: cq, RecvCQ: cq})
+//	err = qp.Connect(peer, rdma.ConnectConfig{})                    // peer: address, queue pair number, packet number
+//	err = qp.PostSend(&rdma.SendWR{Op: rdma.OpWrite, List: []rdma.SGE{mr.SGE(0, 4096)}, RemoteAddr: va, RKey: rkey})
+//	n := cq.Poll(completions[:])
+//
+// A context claims UDP port 4791 of one address, beside a host, a gateway or the kernel on the same devices, and belongs to
+// one loop of the node. Its methods may be called from any goroutine: they enter that loop, as those of sockets do. Packets go from
+// registered memory into frames in one pass, which computes the ICRC, and from frames to registered memory in
+// another, after the ICRC was verified.
+//
+// Package transport holds the protocol, package roce the packets, package memory the regions. Unmodified programs, RDMA-CM and
+// memory of GPUs are not served yet.
+package rdma
