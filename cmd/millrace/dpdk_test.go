@@ -31,3 +31,16 @@ func TestDPDKInTheStaticProgram(t *testing.T) {
 		}
 	}
 }
+
+// TestDPDKRelease names what is no NIC, and one that is not there.
+func TestDPDKRelease(t *testing.T) {
+	if code, _, err := run("dpdk", "release", "eth0"); code != exitUsage || !strings.Contains(err, "lspci -D") {
+		t.Errorf("code %d, %s", code, err)
+	}
+	if code, _, err := run("dpdk", "release", "ffff:ff:1f.7"); code != exitFailure || !strings.Contains(err, "no such device") {
+		t.Errorf("code %d, %s", code, err)
+	}
+	if code, _, _ := run("dpdk", "release"); code != exitUsage {
+		t.Errorf("code %d without an address", code)
+	}
+}

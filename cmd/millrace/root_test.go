@@ -13,7 +13,7 @@ import (
 
 // commands are those with a recorded help page.
 var commands = []string{
-	"", "bench", "bench kern", "doctor", "help", "forward", "gateway", "gateway check", "gateway convert", "gateway schema", "gateway reload", "gateway status", "gateway top",
+	"", "bench", "bench kern", "doctor", "dpdk", "dpdk release", "help", "forward", "gateway", "gateway check", "gateway convert", "gateway schema", "gateway reload", "gateway status", "gateway top",
 	"gateway drain", "gateway undrain", "gateway weight", "gateway connections", "gateway role", "gateway announce", "gateway stop", "man", "replay", "version",
 	"filter", "filter load", "filter attach", "filter detach", "filter replace", "filter unload", "filter list", "filter stats",
 	"filter expr", "filter match", "filter map", "filter map dump", "filter map update", "filter map delete",

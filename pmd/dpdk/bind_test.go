@@ -22,9 +22,13 @@ type fakeKernel struct {
 	loaded   []string // drivers that there are
 	fails    string   // writes to such a path fail
 	writes   []string
+	group    string // of the IOMMU; "" is none
 }
 
 func (k *fakeKernel) Readlink(path string) (string, error) {
+	if path == pciDevices+"/"+k.address+"/iommu_group" && k.group != "" {
+		return "../../../../kernel/iommu_groups/" + k.group, nil
+	}
 	if path != pciDevices+"/"+k.address+"/driver" || k.driver == "" {
 		return "", &fs.PathError{Op: "readlink", Path: path, Err: fs.ErrNotExist}
 	}
