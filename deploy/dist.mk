@@ -18,6 +18,7 @@ dist: build ## tarballs, .deb, .rpm, a container image, bills of materials and c
 	@rm -rf $(DIST) && mkdir -p $(DIST)
 	@GOBIN=$(CURDIR)/$(BIN) $(GO) install $(NFPM) || { echo "nfpm could not be had: $(NFPM)"; exit 1; }
 	@for a in $(DIST_ARCHS); do $(MAKE) -s dist-arch ARCH=$$a || exit 1; done
+	@if pkg-config --exists libdpdk; then $(MAKE) -s dist-dpdk; else echo "note: no packages for DPDK, which is not installed here"; fi
 	@$(GO) -C cmd run ./ociimage -version "$$(echo '$(DIST_VERSION)' | tr '+~' '--')" -revision "$$(git rev-parse HEAD)" -epoch $(DIST_EPOCH) \
 		-out $(CURDIR)/$(DIST)/millrace-$(DIST_VERSION)-linux.oci.tar $(foreach a,$(DIST_ARCHS),$(a)=$(CURDIR)/$(DIST)/stage/$(a))
 	@cd $(DIST) && sha256sum -- *.tar.gz *.oci.tar *.deb *.rpm *.json >SHA256SUMS && rm -rf stage && cat SHA256SUMS

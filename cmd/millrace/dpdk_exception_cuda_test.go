@@ -14,12 +14,13 @@ import (
 	"github.com/millrace/millrace/internal/testkit/testnet"
 )
 
-// TestDPDKExceptionPath reaches a service of the gateway and servers of the kernel at the same address, by one device of
-// DPDK: a TCP server, echo requests, and the kernel's own connections. No machine has static neighbours.
-func TestDPDKExceptionPath(t *testing.T) {
+// newExceptionSite starts a gateway between two devices of DPDK with exception paths. Service and kernel share 198.18.0.2: HTTP
+// by a backend at port 80, and a server of the kernel at 2222. No machine has static neighbours.
+func newExceptionSite(t *testing.T, name string) (*wires, *buffer) {
+	t.Helper()
 	needDPDK(t)
-	testnet.Program(t, "nc", "curl", "busybox", "ping")
-	n := testnet.For(t, "mr-cli-dpdkexc")
+	testnet.Program(t, "nc", "curl", "busybox")
+	n := testnet.For(t, "mr-cli-"+name)
 	w := &wires{n.Namespace("client"), n.Namespace("middle"), n.Namespace("server")}
 	for _, err := range []error{
 		n.Link(w.client, "eth0", w.middle, "a"), n.Link(w.server, "eth0", w.middle, "b"),
@@ -48,7 +49,13 @@ admin: {socket: %q}
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	out := w.start(t, "gateway", "-c", file)
+	return w, w.start(t, "gateway", "-c", file)
+}
+
+// TestDPDKExceptionPath reaches a service of the gateway and servers of the kernel at the same address, by one device of
+// DPDK: a TCP server, echo requests, and the kernel's own connections.
+func TestDPDKExceptionPath(t *testing.T) {
+	w, out := newExceptionSite(t, "dpdkexc")
 	get(t, w.client, "http://198.18.0.2/", "from the backend", out)
 	say := func(from *testnet.Namespace, host, port, want string) {
 		t.Helper()

@@ -1,6 +1,6 @@
 # DPDK's shim: one library for each ABI number of DPDK, against the one that is installed.
 
-.PHONY: dpdk dpdk-test
+.PHONY: dpdk dpdk-test dpdk-soak dist-dpdk
 
 DPDK_PC   := libdpdk
 DPDK_SRC  := $(wildcard pmd/dpdk/shim/*.c)
@@ -24,3 +24,27 @@ dpdk-test: ## the tests of DPDK's drivers on its virtual devices, which install 
 	MILLRACE_DPDK_TEST=1 MILLRACE_DPDK_SHIM=$(abspath $(BIN)) MILLRACE_MUST_NETNS=1 $(GO) test -count=1 -timeout 30m ./pmd/dpdk/... ./pmd/device
 	MILLRACE_DPDK_TEST=1 MILLRACE_DPDK_SHIM=$(abspath $(BIN)) MILLRACE_MUST_NETNS=1 $(GO) test -count=1 -timeout 30m -run DPDK ./internal/testkit/conformance ./node
 	MILLRACE_DPDK_TEST=1 MILLRACE_DPDK_SHIM=$(abspath $(BIN)) MILLRACE_MUST_NETNS=1 $(GO) -C cmd test -count=1 -tags cuda -timeout 30m -run DPDK ./millrace
+
+DPDK_SOAK := 10m
+
+dpdk-soak: dpdk ## a gateway on DPDK's devices with exception paths for 10 minutes (DPDK_SOAK=1h): its memory stays flat (root)
+	MILLRACE_DPDK_TEST=1 MILLRACE_DPDK_SOAK=$(DPDK_SOAK) MILLRACE_DPDK_SHIM=$(abspath $(BIN)) MILLRACE_MUST_NETNS=1 $(GO) -C cmd test -v -count=1 -tags cuda -timeout 0 -run DPDKSoak ./millrace
+
+# Packages for the DPDK that is installed, of this machine's architecture: a shim is compiled against one ABI.
+dist-dpdk: STAGE = $(DIST)/stage/dpdk$(DPDK_ABI)
+dist-dpdk: ARCH = $(shell $(GO) env GOHOSTARCH)
+dist-dpdk: FILL = sed 's|@VERSION@|$(DIST_VERSION)|; s|@ARCH@|$(ARCH)|; s|@STAGE@|$(STAGE)|; s|@ABI@|$(DPDK_ABI)|g; s|@RELEASE@|'$$(($(DPDK_ABI) - 1))'.11|'
+dist-dpdk: dpdk build-cuda ## tarball, .deb and .rpm of millrace-cuda and the shim for the DPDK that is installed, in dist/
+	@rm -rf $(STAGE) && mkdir -p $(STAGE)/usr
+	@GOBIN=$(CURDIR)/$(BIN) $(GO) install $(NFPM) || { echo "nfpm could not be had: $(NFPM)"; exit 1; }
+	@install -Dm755 $(BIN)/millrace-cuda $(STAGE)/usr/bin/millrace-cuda
+	@install -Dm644 $(DPDK_SHIM) $(STAGE)/usr/lib/millrace/$(notdir $(DPDK_SHIM)) && strip $(STAGE)/usr/lib/millrace/*.so
+	@install -Dm644 docs/dpdk.md $(STAGE)/usr/share/doc/millrace-dpdk$(DPDK_ABI)/dpdk.md
+	@install -Dm644 LICENSE $(STAGE)/usr/share/doc/millrace-dpdk$(DPDK_ABI)/copyright
+	@find $(STAGE) -exec touch -h -d @$(DIST_EPOCH) {} +
+	@tar -C $(STAGE) --sort=name --format=ustar --mtime=@$(DIST_EPOCH) --owner=0 --group=0 --numeric-owner --transform 's|^\.|millrace-dpdk$(DPDK_ABI)-$(DIST_VERSION)|' -cf - . \
+		| gzip -9n >$(DIST)/millrace-dpdk$(DPDK_ABI)-$(DIST_VERSION)-linux-$(ARCH).tar.gz
+	@$(FILL) pmd/dpdk/nfpm.yaml >$(STAGE).yaml
+	@for p in deb rpm; do SOURCE_DATE_EPOCH=$(DIST_EPOCH) $(BIN)/nfpm package --config $(STAGE).yaml --packager $$p --target $(DIST)/ >/dev/null || exit 1; done
+	@rm -rf $(STAGE) $(STAGE).yaml
+	@ls $(DIST)/*dpdk$(DPDK_ABI)*
