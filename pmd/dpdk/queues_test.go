@@ -1,0 +1,212 @@
+package dpdk_test
+
+import (
+	"errors"
+	"net"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/internal/testkit/testnet"
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/pmd"
+	"github.com/millrace/millrace/pmd/dpdk"
+	"github.com/millrace/millrace/ring"
+)
+
+// reflect sends each datagram back on the queue that it came on.
+func reflect(q *dpdk.Queue, arena *ring.Arena, pool *ring.Pool, stop *atomic.Bool) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	b, now := packet.NewBatch(arena.View(), 64), clock.Time(1)
+	for !stop.Load() {
+		now = now.Add(100 * time.Microsecond)
+		if n, err := q.Rx(now, b); err != nil {
+			return err
+		} else if n == 0 {
+			time.Sleep(100 * time.Microsecond)
+			continue
+		}
+		kept := b.D[:0]
+		for i := range b.D {
+			p := b.Bytes(i)
+			if len(p) < 42 || p[12] != 8 || p[13] != 0 || p[23] != 17 {
+				pool.Put(b.D[i].Off) // ARP, IPv6
+				continue
+			}
+			swap(p[:6], p[6:12])
+			swap(p[26:30], p[30:34])
+			swap(p[34:36], p[36:38]) // the checksums stay right: they are sums
+			kept = append(kept, b.D[i])
+		}
+		b.D = kept
+		n, err := q.Tx(now, b)
+		if err != nil {
+			return err
+		}
+		b.Consume(n)
+		pool.PutBatch(b)
+	}
+	return nil
+}
+
+func swap(a, b []byte) {
+	for i := range a {
+		a[i], b[i] = b[i], a[i]
+	}
+}
+
+// TestTwoQueuesOverTwoThreads has Linux send flows to a TAP device with two queues, which two threads poll: all are answered, both
+// queues get some, and Linux keeps a flow on the queue that answers it.
+func TestTwoQueuesOverTwoThreads(t *testing.T) {
+	need(t)
+	ns := testnet.For(t, "mr-dpdk-queues").Namespace("box")
+	arena, pools := memory(t, 2, 1024, 2048)
+	var d *dpdk.Device
+	err := ns.Do(func() (err error) {
+		d, err = dpdk.Open(dpdk.Config{Name: "net_tap0,iface=mrq0", Pools: pools})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stop atomic.Bool
+	done := make(chan error, 2)
+	for i, q := range d.Queues {
+		go func() { done <- reflect(q, arena, pools[i], &stop) }()
+	}
+	t.Cleanup(func() {
+		stop.Store(true)
+		if err := errors.Join(<-done, <-done, d.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := ns.Up("mrq0", "198.18.0.1/24"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ns.Run("ip", "neigh", "replace", "198.18.0.9", "lladdr", "02:00:00:00:00:09", "dev", "mrq0", "nud", "permanent"); err != nil {
+		t.Fatal(err)
+	}
+	rx := func() (n [2]uint64) {
+		for i, q := range d.Queues {
+			n[i] = q.Info().Stats.RxPackets
+		}
+		return n
+	}
+	const flows, rounds = 32, 20
+	err = ns.Do(func() error {
+		for range flows {
+			c, err := net.Dial("udp4", "198.18.0.9:7")
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			var before [2]uint64
+			for round := range rounds {
+				if round == 2 { // Linux knows by now which queue answers
+					before = rx()
+				}
+				if err := echo(c); err != nil {
+					return err
+				}
+			}
+			after := rx()
+			if after[0] > before[0]+2 && after[1] > before[1]+2 { // IPv6 may send on its own
+				t.Errorf("a flow came on both queues: %v to %v", before, after)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := rx(); n[0] < rounds || n[1] < rounds || n[0]+n[1] < flows*rounds {
+		t.Errorf("the queues have %v packets", n)
+	}
+}
+
+// echo sends a datagram and waits for it, several times: a slow machine may lose one.
+func echo(c net.Conn) (err error) {
+	buf := make([]byte, 64)
+	for range 5 {
+		if _, err = c.Write([]byte("echo")); err != nil {
+			return err
+		}
+		if err = c.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+			return err
+		}
+		if n, err := c.Read(buf); err == nil && string(buf[:n]) == "echo" {
+			return nil
+		}
+	}
+	return errors.Join(errors.New("no answer"), err)
+}
+
+// TestDeviceIsRemovedUnderTraffic deletes the interface of a device that receives and sends: the queues return ErrGone, another
+// device goes on, and the frames return.
+func TestDeviceIsRemovedUnderTraffic(t *testing.T) {
+	need(t)
+	ns := testnet.For(t, "mr-dpdk-removed").Namespace("box")
+	arena, pools := memory(t, 2, 4096, 4096)
+	other := open(t, dpdk.Config{Name: "net_null0", Pools: pools[1:]}).Queues[0]
+	var d *dpdk.Device
+	if _, err := ns.Run("ip", "link", "add", "va", "type", "veth", "peer", "name", "vb"); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(ns.Up("va"), ns.Up("vb")); err != nil {
+		t.Fatal(err)
+	}
+	err := ns.Do(func() (err error) {
+		d, err = dpdk.Open(dpdk.Config{Name: "net_af_xdp0,iface=va", Pools: pools[:1]})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	q, b, now := d.Queues[0], packet.NewBatch(arena.View(), 64), clock.Time(1)
+	step := func() error {
+		now = now.Add(time.Millisecond)
+		for range 8 {
+			off, ok := pools[0].Get()
+			if !ok {
+				break
+			}
+			b.Append(packet.Desc{Off: off + 256, Len: 60})
+		}
+		n, err := q.Tx(now, b)
+		b.Consume(n)
+		pools[0].PutBatch(b)
+		if err != nil {
+			return err
+		}
+		_, err = q.Rx(now, b)
+		pools[0].PutBatch(b)
+		return err
+	}
+	for range 100 {
+		if err := step(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := ns.Run("ip", "link", "del", "dev", "va"); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		if err = step(); err != nil || time.Now().After(end) {
+			break
+		}
+	}
+	var op *pmd.OpError
+	if !errors.Is(err, pmd.ErrGone) || !errors.As(err, &op) || op.Device != "net_af_xdp0,iface=va" {
+		t.Errorf("%v", err)
+	}
+	if n, err := other.Rx(1, b); n == 0 || err != nil {
+		t.Errorf("the other device: %d, %v", n, err)
+	}
+	pools[1].PutBatch(b)
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+}
