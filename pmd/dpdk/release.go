@@ -18,7 +18,7 @@ import (
 // userDrivers are the kernel's drivers that give a device to programs.
 var userDrivers = []string{"vfio-pci", "uio_pci_generic", "igb_uio"}
 
-// Release gives a NIC, by its PCI address, back to a driver of the kernel: driver, or with "" that which the kernel chooses.
+// Release binds a NIC, by its PCI address, to a driver of the kernel again: driver, or with "" that which the kernel chooses.
 // A program that was killed leaves its NIC with vfio-pci. It returns the drivers before and after; where the kernel drives
 // the NIC already, it does nothing. A NIC that a program has open is a pmd.ErrBusy.
 func Release(address, driver string) (before, after string, err error) {
