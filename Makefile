@@ -29,7 +29,7 @@ export CGO_ENABLED = 0
 
 include internal/tools/require.mk
 
-.PHONY: help deps deps-run deps-bench preload install run build build-cuda check format test test-first test-others bench lint deadcode generate generate-check clean
+.PHONY: help deps deps-run deps-bench preload install run build build-cuda check format test compiled test-first test-cmd test-others bench lint deadcode generate generate-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,7 +37,7 @@ help: ## list the targets
 deps: ## install what the tests need (apt when root, otherwise print the line)
 	$(call install-packages,$(BUILD_PACKAGES) $(RUN_PACKAGES) $(TEST_PACKAGES))
 	@for m in $(MODULES) internal/tools; do $(GO) -C $$m mod download && $(GO) -C $$m list -m all >/dev/null || exit 1; done
-	@$(MAKE) -s ptxas nvdisasm || echo "note: no ptxas or nvdisasm, so PTX and machine code are not checked (they need Python with pip, and the network once)"
+	@$(MAKE) -s -j 2 ptxas nvdisasm || echo "note: no ptxas or nvdisasm, so PTX and machine code are not checked (they need Python with pip, and the network once)"
 
 deps-run:
 	$(call install-packages,$(BUILD_PACKAGES) $(RUN_PACKAGES))
@@ -105,19 +105,27 @@ format: ## format the Go sources
 	$(GO) $(TOOL) gofumpt -w .
 
 # As root every test that needs namespaces, rights or programs must run: a skip is a failure.
-# Most tests wait more than they compute: the first module runs beside the others, and more tests at once than there are CPUs.
+# Most tests wait more than they compute: modules run beside each other, and more tests at once than there are CPUs.
 # -vet=all is all of `go vet`: a pass before the tests would have each package vetted a second time, in part.
-test: deps preload generate-check ## all tests that need no GPU
+test: deps preload compiled ## all tests that need no GPU
 	@if [ "$$(id -u)" = 0 ]; then export MILLRACE_MUST_NETNS=1; \
 	else echo "note: not root, so tests that need network namespaces are skipped"; fi; \
-	$(MAKE) -k -j 2 --no-print-directory test-first test-others || { echo "tests failed"; exit 1; }
+	$(MAKE) -k -j 3 --no-print-directory test-first test-cmd test-others || { echo "tests failed"; exit 1; }
 
+# Go programs that run at the same time compile what they share once each: here it is compiled once for all modules.
+compiled: generate-check
+	@for m in $(MODULES); do $(GO) -C $$m list -export -deps ./... >/dev/null || exit 1; done
+
+# The packages whose tests take longest begin first, so that none runs alone at the end.
 test-first:
-	@internal/tools/testmodules.sh "$(GO)" $(firstword $(MODULES))
+	@internal/tools/testmodules.sh "$(GO)" .:./l4/control,./shim,./l7/proxy,./socket,./node
 	@$(GO) test -tags debug ./ring ./tcp/loss # what only these builds check
 
+test-cmd:
+	@internal/tools/testmodules.sh "$(GO)" cmd
+
 test-others:
-	@internal/tools/testmodules.sh "$(GO)" $(wordlist 2,99,$(MODULES))
+	@internal/tools/testmodules.sh "$(GO)" $(filter-out . cmd,$(MODULES))
 
 bench: deps-bench build ## measure a suite against its peers (SUITE=packet-io), into bench/results
 	$(GO) -C bench run . -suite $(SUITE) $(BENCHFLAGS)
@@ -135,7 +143,8 @@ generate: kernels ## rebuild the generated files (eBPF objects, PTX, the layout 
 	$(GO) generate ./pmd/afxdp/... ./pmd/xdp/... ./l4/kernelflows/... ./filter/ebpf/... ./shim/ring/...
 
 # The committed objects must be what the sources give, byte for byte.
-generate-check: generate
+generate-check:
+	@$(MAKE) -s -j 4 generate
 	@changed=$$(git status --porcelain -- '*_bpfel.go' '*_bpfel.o' '*_bpfeb.go' '*_bpfeb.o' 'filter/ebpf/testdata/objects/*.o' '*.ptx' \
 		shim/ring/layout.go shim/preload/ring.h gpukern/cuda/sharedring.h); \
 	if [ -n "$$changed" ]; then echo "generated files differ from their sources:"; echo "$$changed"; exit 1; fi

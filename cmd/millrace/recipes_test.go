@@ -136,6 +136,7 @@ mark() { printf '\n@@@ %s\n' "$1"; }
 // TestRecipesRun runs each command of docs/recipes in namespaces and a root of its own, checks each configuration that they have,
 // and compares what is printed with what the pages say is printed.
 func TestRecipesRun(t *testing.T) {
+	t.Parallel()
 	testnet.For(t, "mr-recipe") // root, or a skip
 	testnet.Program(t, "curl", "openssl", "haproxy", "nginx", "ss", "setpriv", "systemd-analyze")
 	pages, err := filepath.Glob(filepath.Join(recipes, "*.md"))
@@ -144,7 +145,10 @@ func TestRecipesRun(t *testing.T) {
 	}
 	files := recipeFiles(t)
 	for _, path := range pages {
-		t.Run(strings.TrimSuffix(filepath.Base(path), ".md"), func(t *testing.T) { runRecipe(t, path, files) })
+		t.Run(strings.TrimSuffix(filepath.Base(path), ".md"), func(t *testing.T) {
+			t.Parallel() // each page has a machine of its own, and waits most of its time
+			runRecipe(t, path, files)
+		})
 	}
 }
 
