@@ -71,8 +71,10 @@ func TestHandOverOnPurpose(t *testing.T) {
 	r.allDownloads(12, func() {
 		r.order(r.site, "standby")
 		r.awaitRole(r.second, "active", 1)
-		r.awaitRoleServed() // it has announced itself by then, which the judge is to see
+		r.awaitRoleServed()
+		j.await("01")
 		r.order(r.site, "active")
+		j.await("010")
 	})
 	if st := r.role(r.second); st.State.String() != "standby" || st.Peer.State.String() != "active" || st.Splits != 0 || !st.Peer.Heard {
 		t.Errorf("%+v", st)
@@ -174,6 +176,7 @@ func TestSplitBrainHeals(t *testing.T) {
 	_, err = r.sw.Run("ip", "link", "set", "p2", "master", "br0")
 	r.must(err)
 	r.order(r.second, "standby") // there is someone to answer: tables of neighbours are as the last announcement
+	j.await("010")
 	r.order(r.second, "active")
 	r.awaitRoleServed()
 	j.wantRuns("0101")

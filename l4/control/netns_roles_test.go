@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -204,67 +205,83 @@ var (
 	linkAddr = regexp.MustCompile(`link/ether ([0-9a-f:]{17})`)
 )
 
-// runs ends the judgement and returns, for each address, which gateways have said to have it, one after the other: "01" is the
-// first, then the second, and from then on only that. It fails where another host does, or where hardly anything was said.
-func (j *judge) runs() map[string]string {
+// runs returns, for each address, which gateways have said so far to have it, one after the other: "01" is the first, then the
+// second, and from then on only that. said has how often that was. It fails where another host does.
+func (j *judge) runs() (runs map[string]string, said map[string]int) {
 	t := j.r.t
 	t.Helper()
-	close(j.stop)
-	j.done.Wait()
-	file := j.capture.stop()
-	text, err := j.r.sw.Run("tcpdump", "-r", file, "-n", "-e", "-tt")
-	j.r.must(err)
+	text, err := j.r.sw.Run("tcpdump", "-r", j.capture.file, "-n", "-e", "-tt")
+	if err != nil && !strings.Contains(err.Error(), "truncated dump file") { // a packet that is being written
+		t.Fatal(err)
+	}
 	names := map[string]string{}
 	for i, g := range []*site{j.r.site, j.r.second} {
 		out, err := g.gate.Run("ip", "link", "show", "eth0")
 		j.r.must(err)
 		names[linkAddr.FindStringSubmatch(out)[1]] = fmt.Sprint(i)
 	}
-	runs, said := map[string]string{}, map[string]int{}
+	runs, said = map[string]string{}, map[string]int{}
 	for line := range strings.Lines(text) {
-		at, mac := "", ""
-		if m := arpLine.FindStringSubmatch(line); m != nil {
-			mac, at = m[2], m[3]
-			if at == "" && m[4] == m[5] { // a host announces its own address
-				at = m[4]
-			}
-		} else if m := ndLine.FindStringSubmatch(line); m != nil {
-			mac, at = m[2], m[3]
+		at, mac := claims(line)
+		if !slices.Contains(roleAddresses, at) {
+			continue
 		}
-		for _, a := range roleAddresses {
-			if a != at {
-				continue
-			}
-			name := names[mac]
-			if name == "" {
-				t.Errorf("another host answers for %s: %s", a, line)
-			}
-			if said[a]++; !strings.HasSuffix(runs[a], name) {
-				runs[a] += name
-				if a == roleAddresses[0] {
-					t.Logf("gateway %s: %s", name, strings.TrimSpace(line))
-				}
-			}
+		name := names[mac]
+		if name == "" {
+			t.Errorf("another host answers for %s: %s", at, line)
+		}
+		if said[at]++; !strings.HasSuffix(runs[at], name) {
+			runs[at] += name
 		}
 	}
-	for _, a := range roleAddresses {
-		if said[a] < 20 {
-			t.Errorf("%s was answered for %d times only", a, said[a])
-		}
-	}
-	t.Logf("said %v", said)
-	return runs
+	return runs, said
 }
 
-// wantRuns checks the judgement: every address went through the same gateways.
-func (j *judge) wantRuns(want string) {
+// claims returns the address that a line of tcpdump says to be at a link address.
+func claims(line string) (at, mac string) {
+	if m := arpLine.FindStringSubmatch(line); m != nil {
+		mac, at = m[2], m[3]
+		if at == "" && m[4] == m[5] { // a host announces its own address
+			at = m[4]
+		}
+	} else if m := ndLine.FindStringSubmatch(line); m != nil {
+		mac, at = m[2], m[3]
+	}
+	return at, mac
+}
+
+// await waits until the gateways in want have been heard for each address, one after the other. A busy gateway may be active for
+// so short a time otherwise that no question reaches it.
+func (j *judge) await(want string) {
 	j.r.t.Helper()
-	for a, got := range j.runs() {
-		if got != want {
-			j.r.t.Errorf("%s was answered for by gateways %s one after the other, want %s", a, got, want)
+	heard := func() bool {
+		runs, said := j.runs()
+		return !slices.ContainsFunc(roleAddresses, func(a string) bool { return len(runs[a]) < len(want) || said[a] < leastSaid })
+	}
+	for end := time.Now().Add(20 * time.Second); !heard() && time.Now().Before(end); {
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// wantRuns ends the judgement: all addresses went through the same gateways.
+func (j *judge) wantRuns(want string) {
+	t := j.r.t
+	t.Helper()
+	j.await(want)
+	close(j.stop)
+	j.done.Wait()
+	j.capture.stop()
+	runs, said := j.runs()
+	t.Logf("said %v", said)
+	for _, a := range roleAddresses {
+		if runs[a] != want || said[a] < leastSaid {
+			t.Errorf("%s was answered for by gateways %s one after the other, want %s, in %d answers", a, runs[a], want, said[a])
 		}
 	}
 }
+
+// leastSaid is how many answers for an address a judgement needs.
+const leastSaid = 20
 
 // allDownloads runs downloads of all modes at once, n of each, and calls during when all are under way.
 func (r *roles) allDownloads(n int, during func()) (lost int) {
