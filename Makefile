@@ -29,7 +29,7 @@ export CGO_ENABLED = 0
 
 include internal/tools/require.mk
 
-.PHONY: help deps deps-run deps-bench preload install run build build-cuda check format test compiled test-first test-cmd test-others bench lint deadcode generate generate-check clean
+.PHONY: help deps deps-run deps-bench preload install run build build-cuda check format bench lint deadcode generate generate-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -104,29 +104,6 @@ check: preload ## in a minute: vet, format, layers, and the tests of what change
 format: ## format the Go sources
 	$(GO) $(TOOL) gofumpt -w .
 
-# As root every test that needs namespaces, rights or programs must run: a skip is a failure.
-# Most tests wait more than they compute: modules run beside each other, and more tests at once than there are CPUs.
-# -vet=all is all of `go vet`: a pass before the tests would have each package vetted a second time, in part.
-test: deps preload compiled ## all tests that need no GPU
-	@if [ "$$(id -u)" = 0 ]; then export MILLRACE_MUST_NETNS=1; \
-	else echo "note: not root, so tests that need network namespaces are skipped"; fi; \
-	$(MAKE) -k -j 3 --no-print-directory test-first test-cmd test-others || { echo "tests failed"; exit 1; }
-
-# Go programs that run at the same time compile what they share once each: here it is compiled once for all modules.
-compiled: generate-check
-	@for m in $(MODULES); do $(GO) -C $$m list -export -deps ./... >/dev/null || exit 1; done
-
-# The packages whose tests take longest begin first, so that none runs alone at the end.
-test-first:
-	@internal/tools/testmodules.sh "$(GO)" .:./l4/control,./shim,./l7/proxy,./socket,./node
-	@$(GO) test -tags debug ./ring ./tcp/loss # what only these builds check
-
-test-cmd:
-	@internal/tools/testmodules.sh "$(GO)" cmd
-
-test-others:
-	@internal/tools/testmodules.sh "$(GO)" $(filter-out . cmd,$(MODULES))
-
 bench: deps-bench build ## measure a suite against its peers (SUITE=packet-io), into bench/results
 	$(GO) -C bench run . -suite $(SUITE) $(BENCHFLAGS)
 
@@ -152,4 +129,4 @@ generate-check:
 clean: ## remove what was built
 	rm -rf $(BIN) dist
 
-include deploy/dist.mk internal/testkit/long.mk internal/testkit/interop/interop.mk gpukern/gpukern.mk pmd/dpdk/dpdk.mk
+include internal/testkit/test.mk deploy/dist.mk internal/testkit/long.mk internal/testkit/interop/interop.mk gpukern/gpukern.mk pmd/dpdk/dpdk.mk
