@@ -23,7 +23,7 @@ func Build(b []byte, e *Envelope, p *Packet, pieces ...[]byte) int {
 	bth := len(h)
 	h = p.AppendHeaders(h, size)
 	l3 := bth - e.networkLen()
-	crc := masked(h[l3:], bth-l3)
+	crc := maskedCRC(h[l3:], bth-l3)
 	at := len(h)
 	for _, piece := range pieces {
 		crc = CopyCRC(b[at:], piece, crc)

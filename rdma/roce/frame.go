@@ -127,7 +127,7 @@ func (f *Frame) parseGRH(b wire.IPv6) Reason {
 	return Accepted
 }
 
-// Verify compares the ICRC of a parsed frame.
+// Verify compares the ICRC of a parsed frame. It writes to the frame meanwhile, and leaves it as it was.
 func (f *Frame) Verify() Reason {
 	end := len(f.l3) - ICRCLen
 	if binary.LittleEndian.Uint32(f.l3[end:]) != ICRC(f.l3[:end]) {

@@ -15,6 +15,9 @@ import (
 //	IPv6: traffic class, flow label, hop limit
 //	UDP:  checksum
 //	BTH:  byte 4, which has the congestion bits
+//
+// They are ones in l3 itself while the CRC is computed, and restored then: a copy of the headers would cost an allocation,
+// as crc32.Update moves what it gets to the heap.
 func ICRC(l3 []byte) uint32 {
 	bth := wire.IPv6Len + wire.UDPLen
 	switch {
@@ -23,26 +26,26 @@ func ICRC(l3 []byte) uint32 {
 	case l3[6] != wire.ProtoUDP:
 		bth = wire.IPv6Len // a GRH
 	}
-	head := bth + BTHLen
-	return crc32.Update(masked(l3[:head], bth), crc32.IEEETable, l3[head:])
+	return maskedCRC(l3, bth)
 }
 
-// masked returns the CRC of the headers in h, whose BTH is at bth and of which the first BTHLen bytes may be followed by
-// extension headers.
-func masked(h []byte, bth int) uint32 {
-	var buf [wire.IPv6Len + wire.UDPLen + MostHeaders]byte
-	m := buf[:copy(buf[:], h)]
-	if m[0]>>4 == 4 {
-		m[1], m[8], m[10], m[11] = 0xff, 0xff, 0xff, 0xff
+// maskedCRC returns the CRC of a packet whose BTH is at bth, or of its first bytes: BTH at least.
+func maskedCRC(l3 []byte, bth int) uint32 {
+	ip, transport := *(*[12]byte)(l3), *(*[7]byte)(l3[bth-2:])
+	if l3[0]>>4 == 4 {
+		l3[1], l3[8], l3[10], l3[11] = 0xff, 0xff, 0xff, 0xff
 	} else {
-		m[0] |= 0x0f
-		m[1], m[2], m[3], m[7] = 0xff, 0xff, 0xff, 0xff
+		l3[0] |= 0x0f
+		l3[1], l3[2], l3[3], l3[7] = 0xff, 0xff, 0xff, 0xff
 	}
 	if bth != wire.IPv6Len {
-		m[bth-2], m[bth-1] = 0xff, 0xff
+		l3[bth-2], l3[bth-1] = 0xff, 0xff
 	}
-	m[bth+4] = 0xff
-	return crc32.Update(afterLRH, crc32.IEEETable, m)
+	l3[bth+4] = 0xff
+	crc := crc32.Update(afterLRH, crc32.IEEETable, l3)
+	copy(l3, ip[:])
+	copy(l3[bth-2:], transport[:])
+	return crc
 }
 
 // CopyCRC copies src to the beginning of dst and returns crc, a CRC-32 as of crc32.Update, updated with it. The bytes are

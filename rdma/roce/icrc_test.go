@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"testing"
+
+	"github.com/millrace/millrace/wire"
 )
 
 // TestCopyCRC compares every form with copy and crc32.Update, at every length up to some steps of each loop and at
@@ -39,6 +41,22 @@ func checkCopy(t *testing.T, src []byte, n int, r *rand.Rand) {
 	}
 	if len(bytes.Trim(dst[:at], "\xa5"))+len(bytes.Trim(dst[at+n:], "\xa5")) > 0 {
 		t.Fatalf("%d bytes: bytes outside of the copy were written", n)
+	}
+}
+
+func TestBuildAndParseAllocateNothing(t *testing.T) {
+	e := Envelope{Src: wire.AddrFrom4([4]byte{198, 18, 0, 1}), Dst: wire.AddrFrom4([4]byte{198, 18, 0, 2})}
+	p := Packet{Opcode: WriteOnly, Length: 1000}
+	b, payload := make([]byte, 2048), make([]byte, 1000)
+	pieces := [][]byte{payload[:100], payload[100:]}
+	var f Frame
+	if n := testing.AllocsPerRun(100, func() {
+		n := Build(b, &e, &p, pieces...)
+		if f.Parse(b[:n]) != Accepted || f.Verify() != Accepted {
+			t.Fatal("refused")
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
 	}
 }
 

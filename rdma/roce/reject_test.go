@@ -56,6 +56,7 @@ func TestRejectedFrames(t *testing.T) {
 		{"READ request with payload", SendOnly, 20, set(bth, byte(ReadRequest)), BadLength},
 		{"ACK with payload", SendOnly, 8, set(bth, byte(Acknowledge)), BadLength},
 		{"CNP of less than 16 bytes", SendOnly, 12, set(bth, byte(CNP)), Truncated},
+		{"length that 4 does not divide", SendOnly, 8, func(b []byte) []byte { b[ip+3]--; b[udp+5]--; return b }, BadLength},
 		{"pad without payload", SendOnly, 0, set(bth+1, 0x10), BadLength},
 		{"pad of all of the payload", SendOnly, 4, set(bth+1, 0x30), Accepted},
 	} {

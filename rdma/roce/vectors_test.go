@@ -136,6 +136,33 @@ func TestPacketsOfHardware(t *testing.T) {
 	}
 }
 
+// rxe has packets that Linux's rdma_rxe (6.1) has sent, one of each opcode and syndrome, as vectors.txt.
+//
+//go:embed testdata/rxe.txt
+var rxe string
+
+func TestPacketsOfRxe(t *testing.T) {
+	n := 0
+	for line := range strings.Lines(rxe) {
+		v := strings.Fields(line)
+		frame, err := hex.DecodeString(v[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		var f Frame
+		if why := f.Parse(frame); why != Accepted || f.Verify() != Accepted || hex.EncodeToString(frame[42:43]) != v[0] {
+			t.Errorf("%s: %v, %v", f.Opcode, why, f.Verify())
+		}
+		if again := build(&f); !bytes.Equal(again, frame) {
+			t.Errorf("%v: built again:\n%x, want\n%x", f.Opcode, again, frame)
+		}
+		n++
+	}
+	if n != 19 {
+		t.Errorf("%d packets", n)
+	}
+}
+
 // TestRoutersMayChange has every bit that the ICRC does not cover, and no other, changed without effect.
 func TestRoutersMayChange(t *testing.T) {
 	eachVector(t, func(op Opcode, frame []byte) {

@@ -214,14 +214,15 @@ func (q *QP) pollAnswers(out Output) bool {
 
 // sendAcknowledgement sends what is one packet.
 func (q *QP) sendAcknowledgement(v *answer, out Output) bool {
-	p := roce.Packet{Opcode: roce.Acknowledge, PSN: v.psn, DestQP: q.attr.DestQP, Syndrome: v.syndrome, MSN: v.msn}
+	p := &q.out
+	*p = roce.Packet{Opcode: roce.Acknowledge, PSN: v.psn, DestQP: q.attr.DestQP, Syndrome: v.syndrome, MSN: v.msn}
 	switch v.kind {
 	case answerAck:
 		p.Syndrome = q.credits()
 	case answerAtomic:
 		p.Opcode, p.Syndrome, p.Original = roce.AtomicAcknowledge, q.credits(), v.record.original
 	}
-	return q.send(out, 0, &p, nil)
+	return q.send(out, 0, nil)
 }
 
 // sendReadResponse sends packets of a response until it is complete or out has no room. Where the region has ended meanwhile, v
@@ -232,7 +233,8 @@ func (q *QP) sendReadResponse(v *answer, out Output) (done, ok bool) {
 	for {
 		at := uint32(distance(start, v.psn)) * q.attr.MTU
 		size := min(w.length-at, q.attr.MTU)
-		p := roce.Packet{PSN: v.psn, DestQP: q.attr.DestQP, MSN: v.msn, Syndrome: q.credits()}
+		p := &q.out
+		*p = roce.Packet{PSN: v.psn, DestQP: q.attr.DestQP, MSN: v.msn, Syndrome: q.credits()}
 		p.Opcode = readOpcodes[b2i(v.psn == v.from)|b2i(v.psn == w.last)<<1]
 		var pieces [][]byte
 		if size > 0 {
@@ -244,7 +246,7 @@ func (q *QP) sendReadResponse(v *answer, out Output) (done, ok bool) {
 			}
 			pieces = append(q.resp.pieces[:0], b)
 		}
-		if !q.send(out, 0, &p, pieces) {
+		if !q.send(out, 0, pieces) {
 			return false, false
 		}
 		if v.psn == w.last {

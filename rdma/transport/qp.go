@@ -56,6 +56,7 @@ type QP struct {
 	req   requester
 	resp  responder
 	count Counters
+	out   roce.Packet // the packet that is sent; here because Output would move one of a function to the heap
 }
 
 // New returns a queue pair in state Reset.
@@ -250,8 +251,9 @@ func (q *QP) Poll(now clock.Time, out Output) clock.Time {
 	return q.pollSends(now, out)
 }
 
-// send passes a packet to out.
-func (q *QP) send(out Output, path uint32, p *roce.Packet, pieces [][]byte) bool {
+// send passes q.out to out.
+func (q *QP) send(out Output, path uint32, pieces [][]byte) bool {
+	p := &q.out
 	p.PKey, p.Flags = q.attr.PKey, p.Flags|roce.MigReq
 	if !out(path, p, pieces) {
 		return false

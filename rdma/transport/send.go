@@ -80,23 +80,24 @@ func (q *QP) withinLimits(w *request) bool {
 func (q *QP) sendNext(now clock.Time, w *request, out Output) (sent, ok bool) {
 	r := &q.req
 	at := uint32(distance(w.first, r.next)) * q.attr.MTU
-	p := roce.Packet{DestQP: q.attr.DestQP, PSN: r.next}
+	p := &q.out
+	*p = roce.Packet{DestQP: q.attr.DestQP, PSN: r.next}
 	var pieces [][]byte
 	last := r.next
 	if w.Op.isRead() {
 		if !q.permits(w) {
 			return false, q.failLocally(w)
 		}
-		q.setReadRequest(&p, w, at)
+		q.setReadRequest(p, w, at)
 		last = w.last
 	} else {
 		size := min(w.length-at, q.attr.MTU)
 		if pieces, ok = q.payload(w, at, size); !ok {
 			return false, q.failLocally(w)
 		}
-		q.setSendHeaders(&p, w, at, size)
+		q.setSendHeaders(p, w, at, size)
 	}
-	if !q.send(out, w.Path, &p, pieces) {
+	if !q.send(out, w.Path, pieces) {
 		return false, true
 	}
 	q.sentUpTo(now, w, last)
