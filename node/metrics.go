@@ -21,6 +21,7 @@ func (n *Node) Registry() *metrics.Registry {
 	r.Add(n.writeLoops)
 	r.Add(n.writeEngines)
 	r.Add(n.writeDevices)
+	r.Add(n.writeExtended)
 	r.Add(n.writeLinks)
 	r.Add(n.writeLog)
 	return r
@@ -74,6 +75,21 @@ func (n *Node) writeDevices(w *metrics.Writer) {
 	for i, dev := range n.devices {
 		for k := range dev.Queues {
 			writeQueue(w, n.queueInfo(i, k))
+		}
+	}
+}
+
+// writeExtended writes the counters that only the drivers of devices know. They are read outside of the lock: a NIC has
+// hundreds, and asks its firmware.
+func (n *Node) writeExtended(w *metrics.Writer) {
+	for i := range n.cfg.Devices {
+		info := n.Info(i)
+		if info.Extended == nil {
+			continue
+		}
+		for _, c := range info.Extended() {
+			w.Counter("millrace_device_statistic_total", "Counters of a device by the names of its driver (DPDK: xstats), without those that are 0.", c.Value,
+				metrics.Label{Name: "device", Value: info.Device}, metrics.Label{Name: "name", Value: c.Name})
 		}
 	}
 }

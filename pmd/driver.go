@@ -87,6 +87,12 @@ func (c Caps) String() string {
 	return strings.Join(on, ",")
 }
 
+// Counter is a named counter of a device.
+type Counter struct {
+	Name  string // as the driver spells it: "rx_phy_discard_packets"
+	Value uint64
+}
+
 // Info describes a queue.
 type Info struct {
 	Driver     string  // "afxdp", "afpacket", "tap", "memory", "pcap"
@@ -95,12 +101,13 @@ type Info struct {
 	MTU        int     // largest network-layer packet, bytes; 0 is unknown
 	MAC        [6]byte // link address; zero where there is none
 	Caps       Caps
-	RxRing     int       // packets that may wait for Rx, of drivers that lose what comes beyond; 0 is unknown
-	FD         int       // to sleep on with poll(2); -1 where there is none
-	Notifier   *Notifier // called when Rx has packets, of drivers without a file; nil where there is none
-	RxDepth    *RxDepth  // of drivers whose ring may be less deep than it is; nil where there is none
-	Placer     *Placer   // of drivers that place payload; nil where there is none
-	Negotiated string    // modes and features in use, for people ("native, copy, need_wakeup")
+	RxRing     int              // packets that may wait for Rx, of drivers that lose what comes beyond; 0 is unknown
+	FD         int              // to sleep on with poll(2); -1 where there is none
+	Notifier   *Notifier        // called when Rx has packets, of drivers without a file; nil where there is none
+	RxDepth    *RxDepth         // of drivers whose ring may be less deep than it is; nil where there is none
+	Placer     *Placer          // of drivers that place payload; nil where there is none
+	Extended   func() []Counter // counters of the device that only its driver knows, by its names; nil where there are none
+	Negotiated string           // modes and features in use, for people ("native, copy, need_wakeup")
 	Stats      Stats
 }
 

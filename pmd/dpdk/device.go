@@ -185,7 +185,7 @@ func (d *Device) addQueue(id int, pool *ring.Pool, s *setup) error {
 		}
 	}
 	if q.c = uintptr(d.shim.call("mrd_queue_new", memory.c, uintptr(d.port), uintptr(id), uintptr(depth))); q.c == 0 {
-		return explain("queue", d.Name, id, fmt.Errorf("%w: %w", ErrEnvironment, unix.ENOMEM), d.shim.log())
+		return explain("queue", d.Name, id, fmt.Errorf("its mempool: %w", unix.ENOMEM), d.shim.log())
 	}
 	q.counts = (*counts)(pointer(q.c))
 	for left := ringFrames + depth; left > 0; {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -95,6 +96,16 @@ func TestNullReceivesAndSends(t *testing.T) {
 	}
 	if i := q.Info(); i.Driver != "dpdk" || i.Device != "net_null0,size=100" || !strings.Contains(i.Negotiated, "net_null") || i.FD != -1 || i.MTU != 1500 {
 		t.Errorf("%+v", i)
+	}
+	var extended []string
+	for _, c := range q.Info().Extended() {
+		if c.Name == "rx_good_packets" && c.Value < packets {
+			t.Errorf("%d packets by the extended statistics, %d received", c.Value, packets)
+		}
+		extended = append(extended, c.Name)
+	}
+	if !slices.Contains(extended, "rx_good_packets") || !slices.Contains(extended, "tx_q0_packets") || slices.Contains(extended, "rx_missed_errors") {
+		t.Errorf("extended statistics: %v", extended)
 	}
 	allocs := testing.AllocsPerRun(100, func() {
 		_, _ = q.Rx(1000, b)

@@ -145,6 +145,9 @@ func (q *Queue) Info() pmd.Info {
 		Driver: "dpdk", Device: d.Name, Queue: q.id, MTU: d.mtu, MAC: [6]byte(d.info.mac[:6]), Caps: d.caps(), FD: -1,
 		Negotiated: d.modes,
 	}
+	if q.id == 0 {
+		i.Extended = d.extended
+	}
 	if s := q.final.Load(); s != nil {
 		i.Stats = *s
 		return i

@@ -15,7 +15,7 @@ import (
 const ShimVariable = "MILLRACE_DPDK_SHIM"
 
 // shimInterface is MRD_INTERFACE of shim.h.
-const shimInterface = 1
+const shimInterface = 2
 
 // shim is the functions of an open shim.
 type shim struct {
@@ -30,7 +30,7 @@ type shim struct {
 // names are the functions that a shim has.
 var names = []string{
 	"mrd_interface", "mrd_sizes", "mrd_version", "mrd_eal", "mrd_log", "mrd_probe", "mrd_describe", "mrd_configure", "mrd_start", "mrd_stop",
-	"mrd_link", "mrd_losses", "mrd_register", "mrd_unregister", "mrd_ring_wire", "mrd_memory_new", "mrd_memory_free", "mrd_queue_new",
+	"mrd_link", "mrd_losses", "mrd_extended", "mrd_register", "mrd_unregister", "mrd_ring_wire", "mrd_memory_new", "mrd_memory_free", "mrd_queue_new",
 	"mrd_queue_setup", "mrd_queue_free", "mrd_lend", "mrd_return", "mrd_rest", "mrd_owned", "mrd_rx", "mrd_tx",
 }
 

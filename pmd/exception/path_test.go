@@ -36,6 +36,7 @@ type site struct {
 type link struct {
 	pmd.Driver
 	err     error
+	full    bool // it takes no packet
 	partial pmd.Caps
 }
 
@@ -49,6 +50,9 @@ func (l *link) Rx(now clock.Time, b *packet.Batch) (int, error) {
 func (l *link) Tx(now clock.Time, b *packet.Batch) (int, error) {
 	if l.err != nil {
 		return 0, l.err
+	}
+	if l.full {
+		return 0, nil
 	}
 	return l.Driver.Tx(now, b)
 }
@@ -232,7 +236,8 @@ func TestKernelGetsWhatIsNotClaimed(t *testing.T) {
 			s.await(t, "port unreachable", func(p []byte) bool { return len(p) > 35 && p[23] == 1 && p[34] == 3 && p[35] == 3 })
 
 			i := s.path.Queues[0].Info()
-			if st := i.Stats; st.RxPackets != 3 || st.ToKernel != 2 || st.FromKernel < 2 || st.TxPackets != 0 || st.KernelLost != 0 {
+			if st := i.Stats; st.RxPackets != 3 || st.ToKernel != 2 || st.FromKernel < 2 || st.TxPackets != 0 || st.KernelLost != 0 ||
+				st.RxBytes != 42+42+7+42+3 || st.TxBytes != 0 {
 				t.Errorf("%+v", st)
 			}
 			if !strings.Contains(i.Negotiated, "unclaimed packets to mr0") {
@@ -286,7 +291,7 @@ func TestChainsStayWhole(t *testing.T) {
 // TestAddressesAndRoutesMove checks what the kernel has on the TAP interface, and on its own one afterwards.
 func TestAddressesAndRoutesMove(t *testing.T) {
 	s := newSite(t, "mr-exc-move", 0, "198.18.0.2/24", "2001:db8::2/64")
-	for _, route := range []string{"198.18.5.0/24 via 198.18.0.1", "default via 198.18.0.1", "2001:db8:5::/48 via 2001:db8::1"} {
+	for _, route := range []string{"198.18.7.0/24", "198.18.5.0/24 via 198.18.0.1", "default via 198.18.7.1", "2001:db8:5::/48 via 2001:db8::1"} {
 		args := append([]string{"route", "add"}, strings.Fields(route)...)
 		if strings.Contains(route, "2001") {
 			args = append([]string{"-6"}, args...)
@@ -301,7 +306,7 @@ func TestAddressesAndRoutesMove(t *testing.T) {
 		}
 		return text
 	}
-	want := []string{"198.18.0.2/24", "2001:db8::2/64", "198.18.5.0/24 via 198.18.0.1", "default via 198.18.0.1", "2001:db8:5::/48 via 2001:db8::1"}
+	want := []string{"198.18.0.2/24", "2001:db8::2/64", "198.18.7.0/24", "198.18.5.0/24 via 198.18.0.1", "default via 198.18.7.1", "2001:db8:5::/48 via 2001:db8::1"}
 	check := func(name string, has bool) {
 		t.Helper()
 		text := on(name)
@@ -319,8 +324,10 @@ func TestAddressesAndRoutesMove(t *testing.T) {
 		t.Fatal(err)
 	}
 	want = append(want, "198.18.0.3/24") // an address that is new returns too
+	_, err := s.ns.Run("ip", "link", "set", "old0", "down")
+	must(t, err)
 	must(t, s.path.Close())
-	check("old0", true)
+	check("old0", true) // routes need an interface that is up
 	if out, err := s.ns.Run("ip", "link", "show", "dev", "mr0"); err == nil {
 		t.Errorf("mr0 remains: %s", out)
 	}
@@ -393,6 +400,35 @@ func TestDeviceThatGoesLosesTheKernelsPackets(t *testing.T) {
 			t.Fatal("no packet of the kernel is counted as lost")
 		}
 	}
+}
+
+// TestFullDeviceKeepsTheKernelsPackets has a device that takes nothing for a while: what the kernel sends waits for it, and returns to
+// its pool where the path is closed meanwhile.
+func TestFullDeviceKeepsTheKernelsPackets(t *testing.T) {
+	s := newSite(t, "mr-exc-full", 0, "198.18.0.2/24")
+	s.open(t)
+	waiting := func() (n int) {
+		s.path.Queues[0].Holds(func(uint32) { n++ })
+		return n
+	}
+	idle := waiting()
+	wait := func() {
+		t.Helper()
+		s.dev.full = true
+		s.deliver(t, arpRequest(boxIP))
+		for end := time.Now().Add(10 * time.Second); waiting() == idle; s.poll(t) {
+			if time.Now().After(end) {
+				t.Fatal("no packet of the kernel waits")
+			}
+		}
+	}
+	wait()
+	s.dev.full = false
+	s.await(t, "ARP", isARPReply)
+	if st := s.path.Queues[0].Info().Stats; st.KernelLost != 0 {
+		t.Errorf("%+v", st)
+	}
+	wait() // and the test ends
 }
 
 func TestOpenRefuses(t *testing.T) {

@@ -83,10 +83,6 @@ func (q *Queue) except(now clock.Time, d []packet.Desc) {
 	if len(d) > q.up.Room() {
 		q.flush(now)
 	}
-	if len(d) > q.up.Room() { // more descriptors than any packet of the interface has
-		q.drop(d)
-		return
-	}
 	if q.partial && len(d) == 1 {
 		completeChecksum(q.up.Arena.Bytes(&d[0]))
 	}
@@ -145,10 +141,10 @@ func (q *Queue) send(now clock.Time) {
 }
 
 // carry makes the TAP interface lose its carrier while the device is down, so that the kernel and its routing daemons
-// know. The first queue does, because the device has one link.
+// know. Each queue does when it finds out: the last one leaves the carrier as the link is.
 func (q *Queue) carry(err error) {
 	down := errors.Is(err, pmd.ErrDown)
-	if q.tap.ID() != 0 || down == q.noCarrier {
+	if down == q.noCarrier {
 		return
 	}
 	if q.tap.SetCarrier(!down) == nil {

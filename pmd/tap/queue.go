@@ -231,9 +231,6 @@ func (q *Queue) release(d []packet.Desc) {
 	}
 }
 
-// ID returns the number of the queue on its device.
-func (q *Queue) ID() int { return q.id }
-
 // SetCarrier sets whether the interface has a carrier (TUNSETCARRIER, Linux 5.0). It is the interface's, not the queue's.
 func (q *Queue) SetCarrier(on bool) error {
 	value := 0

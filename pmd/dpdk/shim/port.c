@@ -226,6 +226,34 @@ int64_t mrd_losses(uint32_t port, struct mrd_losses *to)
 	return 0;
 }
 
+/* mrd_extended writes the statistics of the device that its driver names (xstats) as lines of a name and a number, as many as
+ * there is room for, and returns their length. */
+int64_t mrd_extended(uint32_t port, char *to, uint32_t size)
+{
+	int n = rte_eth_xstats_get((uint16_t)port, NULL, 0);
+	if (n <= 0)
+		return n;
+	struct rte_eth_xstat *value = calloc((size_t)n, sizeof(*value));
+	struct rte_eth_xstat_name *name = calloc((size_t)n, sizeof(*name));
+	uint32_t at = 0;
+	int err = value && name ? 0 : -ENOMEM;
+	if (err == 0)
+		err = rte_eth_xstats_get_names((uint16_t)port, name, (unsigned int)n);
+	int have = err == n ? rte_eth_xstats_get((uint16_t)port, value, (unsigned int)n) : err;
+	for (int i = 0; i < have && i < n; i++) {
+		uint64_t id = value[i].id;
+		if (id >= (uint64_t)n)
+			continue;
+		int k = snprintf(to + at, size - at, "%s %llu\n", name[id].name, (unsigned long long)value[i].value);
+		if (k < 0 || (uint32_t)k >= size - at)
+			break;
+		at += (uint32_t)k;
+	}
+	free(value);
+	free(name);
+	return have < 0 ? have : (int64_t)at;
+}
+
 /* mrd_register makes memory known to DPDK, and with dma to the IOMMU of a device that vfio drives. */
 int64_t mrd_register(void *base, uint64_t size, uint64_t page, uint32_t port, uint32_t dma)
 {

@@ -21,7 +21,7 @@
 #include "../../../packet/desc.h"
 
 /* The number of this interface: shim.go has the same. It changes with every signature and structure below. */
-#define MRD_INTERFACE 1
+#define MRD_INTERFACE 2
 
 /* BURST is how many packets one call of a DPDK driver moves: more than 64 bring nothing (docs/design/072-dpdk.md). */
 #define BURST 64
@@ -139,6 +139,7 @@ EXPORT int64_t mrd_start(const struct mrd_setup *s);
 EXPORT int64_t mrd_stop(uint32_t port, uint32_t started, uint32_t events);
 EXPORT int64_t mrd_link(uint32_t port);
 EXPORT int64_t mrd_losses(uint32_t port, struct mrd_losses *to);
+EXPORT int64_t mrd_extended(uint32_t port, char *to, uint32_t size);
 EXPORT int64_t mrd_register(void *base, uint64_t size, uint64_t page, uint32_t port, uint32_t dma);
 EXPORT int64_t mrd_unregister(void *base, uint64_t size);
 EXPORT int64_t mrd_ring_wire(const char *name, uint32_t slots, uint32_t *ports);
