@@ -19,6 +19,7 @@ var (
 	ErrNoHugePages = errors.New("no huge pages are free")
 	ErrNoDevice    = errors.New("DPDK finds no such device")
 	ErrFrames      = errors.New("too few frames")
+	ErrMemory      = errors.New("DPDK has too little memory") // for its own rings and tables
 	ErrArguments   = errors.New("arguments of the device are wrong")
 )
 
@@ -110,6 +111,8 @@ func explain(op, device string, queue int, err error, log string) error {
 		wrap(pmd.ErrBusy, "another process has the device: `dpdk-devbind.py --status`, or `ip -d link` of its interface")
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES), strings.Contains(lower, "operation not permitted"), strings.Contains(lower, "permission denied"):
 		wrap(pmd.ErrPermission, "run as root, or give the user /dev/vfio and the limit memlock (docs/dpdk.md)")
+	case errors.Is(err, unix.ENOMEM), strings.Contains(lower, "cannot reserve memory"), strings.Contains(lower, "cannot allocate memory"):
+		wrap(ErrMemory, "give it more at the start: "+EALVariable+"=\"-m 256\", MiB, or fewer devices and queues")
 	case op == "probe" && strings.Contains(lower, "driver cannot attach"): // it exists and refuses what it is given
 		wrap(ErrArguments, "DPDK's guide of NIC drivers lists the arguments of each")
 	case op == "probe":
