@@ -104,15 +104,20 @@ func (c *console) json(v any) error {
 	if err != nil {
 		return err
 	}
+	return c.document(line)
+}
+
+// document writes the line of a document, indented unless it is long.
+func (c *console) document(line []byte) error {
 	if len(line) > indented {
-		_, err = c.out.Write(line)
+		_, err := c.out.Write(line)
 		return err
 	}
 	var b bytes.Buffer
 	if err := json.Indent(&b, line, "", "  "); err != nil {
 		return err
 	}
-	_, err = c.out.Write(b.Bytes())
+	_, err := c.out.Write(b.Bytes())
 	return err
 }
 
@@ -142,16 +147,7 @@ func versioned(v any) ([]byte, error) {
 	if err := e.Encode(v); err != nil {
 		return nil, err
 	}
-	head, line := fmt.Sprintf(`{"schema":%d`, schemaVersion), b.Bytes()
-	switch {
-	case bytes.HasPrefix(line, []byte(head)):
-		return line, nil // the document has the key itself
-	case bytes.HasPrefix(line, []byte("{}")):
-		return append([]byte(head), line[1:]...), nil
-	case !bytes.HasPrefix(line, []byte("{")):
-		return nil, fmt.Errorf("a JSON document must be an object, not %.20s", line)
-	}
-	return append([]byte(head+","), line[1:]...), nil
+	return withSchema(b.Bytes(), schemaVersion)
 }
 
 // warnings returns a log of a command whose error output is for people: warnings and the choice of the engine

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -26,6 +27,7 @@ type statusFlags struct {
 	backend      string
 	limit        int
 	watch        time.Duration // 0 is once
+	schema       int           // of --json
 
 	// The picture before, for rates, with --watch.
 	before *admin.Status
@@ -56,7 +58,8 @@ the outputs. Ctrl-C ends it with exit code 0.
 --json prints one object: schema, version, config, started, reload, counts,
 engine, gateway, kernel_programs, and http (listeners, pools, counts) where there are
 listeners, bgp where addresses are announced; docs/gateway.md lists their keys. With --watch
-it is one per line.`,
+it is one per line. Members that are false, 0, "", null or an object without members are
+left out (in jq a missing key is null: .connections // 0); --schema 1 has them all.`,
 		Example: `  millrace gateway status
   millrace gateway status web --watch
   millrace gateway status --summary
@@ -72,6 +75,12 @@ it is one per line.`,
 		}
 		return c.watch(ctx, sf.watch, f.json, func(ctx context.Context) error { return sf.show(ctx, c, g, args, f.json) })
 	})
+	sf.add(cmd)
+	return cmd
+}
+
+// add adds the flags to the command.
+func (sf *statusFlags) add(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.BoolVar(&sf.all, "all", false, "show all services, however many")
 	fl.StringArrayVar(&sf.services, "service", nil, "only this service, as the argument `NAME`; may be repeated")
@@ -81,7 +90,7 @@ it is one per line.`,
 	fl.BoolVar(&sf.summary, "summary", false, "show one line for each service, and their sum")
 	fl.DurationVar(&sf.watch, "watch", 0, "repeat it every `TIME`")
 	fl.Lookup("watch").NoOptDefVal = defaultWatch.String()
-	return cmd
+	fl.IntVar(&sf.schema, "schema", briefSchema, "`N` of the document of --json: 1 has every key")
 }
 
 // show prints the status once.
@@ -89,12 +98,15 @@ func (sf *statusFlags) show(ctx context.Context, c *console, g *admin.Client, ar
 	if sf.limit < 0 {
 		return usage("--limit %d: say 1 or more, or 0 for all", sf.limit)
 	}
+	if err := checkSchema(sf.schema, asJSON); err != nil {
+		return err
+	}
 	names := append(slices.Clone(sf.services), args...)
 	sel := l4control.Selection{Services: names, Backend: sf.backend, Limit: sf.limit, Summary: sf.summary}
 	if !asJSON && !sf.summary && !sf.all && len(names) == 0 && sf.limit == 0 {
 		sel.Foremost = maxServices
 	}
-	st, err := g.Status(ctx, sel)
+	st, reply, err := sf.ask(ctx, g, sel, asJSON)
 	if e := new(admin.Error); sf.watch != 0 && len(args) > 0 && (err == nil || errors.As(err, &e) && e.Code == http.StatusNotFound) {
 		last := args[len(args)-1]
 		shown := slices.ContainsFunc(st.Gateway.Services, func(s l4control.ServiceStatus) bool { return s.Name == last })
@@ -105,11 +117,8 @@ func (sf *statusFlags) show(ctx context.Context, c *console, g *admin.Client, ar
 	if err != nil {
 		return err
 	}
-	switch {
-	case asJSON && sf.watch != 0:
-		return c.jsonLine(st)
-	case asJSON:
-		return c.json(st)
+	if asJSON {
+		return c.status(reply, sf.schema, sf.watch != 0)
 	}
 	if now := time.Now(); sf.watch != 0 {
 		ratesOf(&st, sf.before, now.Sub(sf.at)).show(c)
@@ -122,6 +131,18 @@ func (sf *statusFlags) show(ctx context.Context, c *console, g *admin.Client, ar
 	showStatus(c, &st, sf.all || len(names) > 0)
 	showMore(c, &st.Gateway, sf.limit > 0)
 	return nil
+}
+
+// ask asks a gateway for its status. For --json it is needed as JSON alone, unless names may be an interval of --watch.
+func (sf *statusFlags) ask(ctx context.Context, g *admin.Client, sel l4control.Selection, asJSON bool) (st admin.Status, reply json.RawMessage, err error) {
+	if !asJSON {
+		st, err = g.Status(ctx, sel)
+		return st, nil, err
+	}
+	if reply, err = g.StatusJSON(ctx, sel); err == nil && sf.watch != 0 && len(sel.Services) > 0 {
+		err = json.Unmarshal(reply, &st)
+	}
+	return st, reply, err
 }
 
 // maxServices is the number of services that the status for people shows, unless it is asked for more.

@@ -83,7 +83,7 @@ func decode(t *testing.T, text string, v any) {
 	if !ok || strings.TrimSpace(head) != "{" {
 		t.Fatalf("no schema version in:\n%s", text)
 	}
-	if rest = strings.TrimSpace(strings.TrimPrefix(rest, ":")); !strings.HasPrefix(rest, "1") {
+	if rest = strings.TrimSpace(strings.TrimPrefix(rest, ":")); !strings.HasPrefix(rest, "1") && !strings.HasPrefix(rest, "2") {
 		t.Fatalf("schema %.10s", rest)
 	}
 	text = "{" + strings.TrimPrefix(rest[1:], ",")

@@ -302,7 +302,7 @@ func (s *scaleSite) states() {
 		case "--summary":
 			size = s.n / 8
 		case "--json":
-			size = 5 * s.n
+			size = 2 * s.n
 			s.must(json.Unmarshal([]byte(out), new(admin.Status)))
 		}
 		s.took(name, took)

@@ -226,7 +226,7 @@ func backendStatus(now clock.Time, b *pool.BackendStatus) BackendStatus {
 		Name: b.Backend.Name(), Address: b.Backend.Address(), Path: b.Backend.Path(), State: b.State.String(), Operator: b.Operator, Weight: b.Weight,
 		SlowStart: int(b.Share*100 + 0.5), Healthy: b.Healthy, Ejected: b.Ejected > 0, EjectedSeconds: b.Ejected.Seconds(),
 		Requests: b.Requests, Connections: b.Conns, Pending: b.Pending, Responses: classes(b.Statuses), Failures: map[string]uint64{},
-		Retries: b.Retries, Ejections: b.Ejections, Latency: b.Latency.Seconds(),
+		Retries: b.Retries, Ejections: b.Ejections, Latency: b.Latency.Round(time.Microsecond).Seconds(),
 	}
 	if b.Since != 0 {
 		at := time.Now().Add(-now.Sub(b.Since))
