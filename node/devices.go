@@ -16,9 +16,9 @@ import (
 	"github.com/millrace/millrace/stack"
 )
 
-// Device is an interface of a node, or a device of DPDK.
+// Device is an interface of a node, a device of DPDK or a vhost-user socket.
 type Device struct {
-	Name   string        // as `ip link` shows it; of DPDK "dpdk:" and its name there, with arguments
+	Name   string        // as `ip link` shows it; "dpdk:", "vhost:" or "virtio:" with the name there and arguments
 	Driver device.Driver // "" is device.Auto
 	Mode   string        // AF_XDP: "auto" (and ""), "native" or "generic"
 	All    bool          // take every packet, so that the kernel's stack gets none
@@ -51,7 +51,7 @@ func (n *Node) findDevices() error {
 			continue
 		}
 		if devargs.Is(dev.Name) {
-			if _, err := devargs.Parse(dev.Name); err != nil {
+			if err := devargs.Check(dev.Name); err != nil {
 				return fmt.Errorf("device %s: %w", dev.Name, err)
 			}
 			continue // its driver makes it, or finds it on its bus
@@ -207,7 +207,7 @@ func (n *Node) openDevice(c Device) (*device.Device, error) {
 // operator must be able to see that a slower one is in use, and why.
 func (n *Node) logDevice(c *Device, dev *device.Device) {
 	info, takes := dev.Queues[0].Info(), "claimed packets"
-	if c.All || dev.Driver == device.DPDK && !devargs.Excepts(c.Name) {
+	if c.All || dev.Driver.Named() && !devargs.Excepts(c.Name) {
 		takes = "every packet"
 	}
 	n.log.Info("device", "name", c.Name, "driver", string(dev.Driver), "queues", len(dev.Queues), "mtu", info.MTU,

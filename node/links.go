@@ -64,13 +64,13 @@ func (n *Node) newLink(name string, dev *device.Device) (Link, error) {
 	info := dev.Queues[0].Info()
 	in, err := rtnl.Dump(func() (netlink.Link, error) { return n.netlink.LinkByName(devargs.Kernel(name)) })
 	switch {
-	case err != nil && (n.cfg.OpenDevice != nil || dev.Driver == device.DPDK): // no interface, so that its state never changes
+	case err != nil && (n.cfg.OpenDevice != nil || dev.Driver.Named()): // no interface, so that its state never changes
 		return Link{Name: name, MAC: info.MAC, MTU: info.MTU}, nil
 	case err != nil:
 		return Link{}, fmt.Errorf("devices: %s: %w", name, err)
 	}
 	l := Link{Name: name, index: in.Attrs().Index, MAC: info.MAC, MTU: info.MTU, set: info.MTU, most: info.MTU, peer: dev.Driver == device.TAP}
-	if l.most != 0 && dev.Driver != device.AFXDP && dev.Driver != device.DPDK { // which refuse what passes the MTU at their start
+	if l.most != 0 && dev.Driver != device.AFXDP && !dev.Driver.Named() { // which refuse what passes the MTU at their start
 		l.most = max(l.most, n.arena.FrameSize()-frameReserve)
 	}
 	return l, nil
@@ -150,7 +150,7 @@ const failedAfter = 500 * time.Millisecond
 // driver has ended with an error. Otherwise the link would seem to be up.
 func (n *Node) checkDriver(i int, l *Link, now time.Time) {
 	r := &n.recovery[i]
-	if l.State == LinkGone || l.index == 0 && n.devices[i].Driver != device.DPDK {
+	if l.State == LinkGone || l.index == 0 && !n.devices[i].Driver.Named() {
 		return
 	}
 	if r.away { // the loops have no driver to ask

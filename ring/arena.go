@@ -45,6 +45,7 @@ type ArenaConfig struct {
 	Frames    int  // at least 1; rounded up to whole pages
 	FrameSize int  // bytes, a power of two from 2048 to 65536; 0 is 2048
 	Huge      Huge // pages; the zero value takes the best there are
+	Shared    bool // the memory is a file that other processes can map too (File)
 }
 
 // Arena is page-aligned memory outside of the Go heap, cut into equal frames. The same bytes serve
@@ -55,6 +56,7 @@ type Arena struct {
 	pages string
 	raw   []byte // as mapped; Mem lies inside
 	cut   int    // frames already handed to pools
+	file  int    // of shared memory; -1 otherwise
 }
 
 // NewArena maps and prefaults an arena. The caller closes it after every driver and engine that
@@ -73,7 +75,13 @@ func NewArena(cfg ArenaConfig) (*Arena, error) {
 	if uint64(cfg.Frames)*uint64(size) > 1<<32-hugePage { // rounding up to a huge page must not pass 4 GiB
 		return nil, fmt.Errorf("arena: %d frames of %d bytes pass the limit of 4 GiB (Desc.Off has 32 bits)", cfg.Frames, size)
 	}
-	a := &Arena{Arena: packet.Arena{Shift: uint8(bits.TrailingZeros(uint(size)))}}
+	a := &Arena{Arena: packet.Arena{Shift: uint8(bits.TrailingZeros(uint(size)))}, file: -1}
+	if cfg.Shared {
+		if err := a.mmapShared(cfg.Frames*size, cfg.Huge); err != nil {
+			return nil, err
+		}
+		return a, nil
+	}
 	if err := a.mmap(cfg.Frames*size, cfg.Huge); err != nil {
 		return nil, err
 	}
@@ -144,5 +152,5 @@ func (a *Arena) Close() error {
 	}
 	raw := a.raw
 	a.raw, a.Mem = nil, nil
-	return unix.Munmap(raw)
+	return errors.Join(unix.Munmap(raw), a.closeFile())
 }

@@ -85,12 +85,12 @@ func (d *decoder) queues(n *yaml.Node, to *int) {
 	strictyaml.Integer(d.Decoder, n, "queues", to, 1, MaxQueues)
 }
 
-// deviceName reads a name that Linux allows for an interface, or that of a device of DPDK.
+// deviceName reads a name that Linux allows for an interface, or that of a device of DPDK or a vhost-user socket.
 func (d *decoder) deviceName(n *yaml.Node, what string, to *string) {
 	if s := ""; d.Text(n, what, &s) {
 		if devargs.Is(s) {
-			if _, err := devargs.Parse(s); err != nil {
-				d.Fail(n, "", "%s is not a device of DPDK: %v", what, err)
+			if err := devargs.Check(s); err != nil {
+				d.Fail(n, "", "%s is not a device: %v", what, err)
 				return
 			}
 			*to = s

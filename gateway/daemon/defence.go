@@ -71,7 +71,7 @@ func (d *Daemon) attachDefence(dev *device.Device, name string, index int) {
 		return
 	}
 	how, err := d.defence.AttachTo(defence.Driver{
-		Name: name, Index: index, XDP: dev.Driver == device.AFXDP, NoXDP: dev.Driver == device.TAP || dev.Driver == device.DPDK,
+		Name: name, Index: index, XDP: dev.Driver == device.AFXDP, NoXDP: dev.Driver == device.TAP || dev.Driver.Named(),
 		Set: func(f *pmd.Prefilter) error { return d.before.setDefence(dev, f) },
 	})
 	if err != nil {

@@ -218,7 +218,10 @@ func (d *Daemon) passable() error {
 		if dev.Driver == string(device.TAP) {
 			return fmt.Errorf("device %s: a TAP device ends with its process: stop and start instead", dev.Name)
 		}
-		if devargs.Is(dev.Name) {
+		if devargs.IsSocket(dev.Name) {
+			return fmt.Errorf("device %s: the other end is connected to this process: stop and start instead", dev.Name)
+		}
+		if devargs.IsDPDK(dev.Name) {
 			return fmt.Errorf("device %s: DPDK lets one process have a device: stop and start instead", dev.Name)
 		}
 	}

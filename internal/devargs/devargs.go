@@ -1,5 +1,5 @@
-// Package devargs parses names of DPDK's devices, as DPDK's "device arguments" have them: a device, and what its driver is
-// given. It opens nothing, so that configurations can be checked where DPDK is missing.
+// Package devargs parses names of devices that are no interfaces of the kernel: those of DPDK, as its "device arguments" have
+// them, and the sockets of vhost-user. It opens nothing, so that configurations can be checked where a device is missing.
 package devargs
 
 import (
@@ -34,8 +34,21 @@ var (
 // the string).
 const mostName = 63
 
-// Is reports whether name is that of a DPDK device.
-func Is(name string) bool { return strings.HasPrefix(name, Prefix) }
+// Is reports whether name is that of a device which selects its driver: of DPDK, or of a vhost-user socket.
+func Is(name string) bool { return IsDPDK(name) || IsSocket(name) }
+
+// IsDPDK reports whether name is that of a DPDK device.
+func IsDPDK(name string) bool { return strings.HasPrefix(name, Prefix) }
+
+// Check returns what is wrong with a name that Is is true of.
+func Check(name string) (err error) {
+	if IsSocket(name) {
+		_, err = ParseSocket(name)
+	} else {
+		_, err = Parse(name)
+	}
+	return err
+}
 
 // Parse parses a name, with or without Prefix.
 func Parse(text string) (Args, error) {

@@ -46,6 +46,9 @@ pmd/afpacket      : packet ring clock pmd pmd/vnet wire
 pmd/afxdp         : packet ring clock pmd pmd/vnet pmd/xdp internal/rtnl
 pmd/tap           : packet ring clock pmd
 pmd/exception     : packet ring clock wire pmd pmd/tap
+pmd/virtio/vhostuser:
+pmd/virtio/vring  :
+pmd/virtio        : packet ring clock pmd wire pmd/virtio/vhostuser pmd/virtio/vring
 pmd/device        : ring pmd pmd/* internal/devargs internal/rtnl
 gpukern/image     :
 gpukern/tuple     :

@@ -32,8 +32,15 @@ const (
 	TAP      Driver = "tap"
 )
 
-// DPDK is the driver of devices whose names begin with "dpdk:"; Config.Driver is Auto for them.
-const DPDK Driver = "dpdk"
+// The drivers of devices whose names begin with their name and a colon ("dpdk:", "vhost:", "virtio:"); Config.Driver is Auto for them.
+const (
+	DPDK   Driver = "dpdk"
+	Vhost  Driver = "vhost"  // the end of a virtual network device that a virtual machine connects to
+	Virtio Driver = "virtio" // its driver's end
+)
+
+// Named reports whether names select the driver: its devices are no interfaces of the kernel, or taken from it.
+func (d Driver) Named() bool { return d == DPDK || d == Vhost || d == Virtio }
 
 // Drivers lists the names that Config.Driver takes.
 var Drivers = []Driver{Auto, AFXDP, AFPacket, TAP}
@@ -45,7 +52,7 @@ var Modes = map[string]afxdp.Mode{
 
 // Config describes what to open. Name and Pools are required.
 type Config struct {
-	Name   string       // an interface, or "dpdk:" and a device as DPDK names it, with arguments ("dpdk:net_af_xdp0,iface=eth1")
+	Name   string       // an interface, a device of DPDK ("dpdk:net_af_xdp0,iface=eth1"), or a vhost-user socket ("vhost:/run/vm1.sock")
 	Driver Driver       // "" is Auto
 	Mode   string       // AF_XDP: "auto" (or ""), "native" or "generic"
 	Pools  []*ring.Pool // one for each queue, cut from one arena
@@ -54,7 +61,7 @@ type Config struct {
 
 	// Ring is the number of packets of a queue that may wait for their loop: a power of two from MinRing to MaxRing; 0 is
 	// DefaultRing. Each takes a frame of the pool (NewArena), and with AF_PACKET 8 KiB of the kernel's memory.
-	// What waits in a TAP device is the kernel's, with a limit of its own (txqueuelen).
+	// What waits in a TAP device is the kernel's, with a limit of its own (txqueuelen), and what waits for a vhost-user back end the guest's.
 	Ring int
 
 	// LoopsRun says that the loops of the pools run: Open takes no frame, and the first Rx of each queue does.
@@ -103,7 +110,7 @@ func Open(cfg Config) (*Device, error) {
 		return nil, err
 	}
 	if devargs.Is(cfg.Name) {
-		return openDPDK(cfg)
+		return openNamed(cfg)
 	}
 	switch cfg.Driver {
 	case AFXDP:
@@ -200,15 +207,27 @@ func openTAP(cfg Config) (*Device, error) {
 	}, nil
 }
 
-// openDPDK opens a device of DPDK, whose packets all come to this process. So there is nothing to steer unless it has an
-// exception path; with All it receives frames for other link addresses too.
-func openDPDK(cfg Config) (*Device, error) {
-	if cfg.Driver != "" && cfg.Driver != Auto && cfg.Driver != DPDK || Modes[cfg.Mode] != afxdp.ModeAuto {
+// openNamed opens a device whose name selects the driver.
+func openNamed(cfg Config) (*Device, error) {
+	driver, open := DPDK, openDPDK
+	if devargs.IsSocket(cfg.Name) {
+		driver, open = Vhost, openVhost
+		if devargs.IsVirtio(cfg.Name) {
+			driver, open = Virtio, openVirtio
+		}
+	}
+	if cfg.Driver != "" && cfg.Driver != Auto && cfg.Driver != driver || Modes[cfg.Mode] != afxdp.ModeAuto {
 		return nil, &pmd.OpError{
 			Op: "open", Device: cfg.Name, Err: fmt.Errorf("driver %q, mode %q: %w", cfg.Driver, cfg.Mode, dpdk.ErrArguments),
 			Remedy: "leave both out: the name selects the driver",
 		}
 	}
+	return open(cfg)
+}
+
+// openDPDK opens a device of DPDK, whose packets all come to this process. So there is nothing to steer unless it has an
+// exception path; with All it receives frames for other link addresses too.
+func openDPDK(cfg Config) (*Device, error) {
 	if iface := exceptionOf(cfg.Name); iface != "" {
 		return openExcepted(cfg, iface)
 	}
@@ -315,7 +334,7 @@ const standardMTU = 1500
 // hand packets over. It reads Name and Ring of the devices, and returns one pool for each loop. Interfaces that do
 // not exist yet (TAP) have the standard MTU.
 func NewArena(loops int, devices ...Config) (*ring.Arena, []*ring.Pool, error) {
-	size, each := 2048, txRing
+	size, each, shared := 2048, txRing, false
 	if loops > 1 {
 		each += txRing
 	}
@@ -324,7 +343,8 @@ func NewArena(loops int, devices ...Config) (*ring.Arena, []*ring.Pool, error) {
 			return nil, nil, err
 		}
 		each += c.ring() + txRing
-		if devargs.Is(c.Name) {
+		shared = shared || devargs.IsVirtio(c.Name)
+		if devargs.IsDPDK(c.Name) {
 			size = max(size, devargs.FrameSize(c.Name))
 		}
 		link, err := rtnl.Dump(func() (netlink.Link, error) { return netlink.LinkByName(devargs.Below(c.Name)) })
@@ -332,7 +352,7 @@ func NewArena(loops int, devices ...Config) (*ring.Arena, []*ring.Pool, error) {
 			size = 4096
 		}
 	}
-	arena, err := ring.NewArena(ring.ArenaConfig{Frames: loops * each, FrameSize: size})
+	arena, err := ring.NewArena(ring.ArenaConfig{Frames: loops * each, FrameSize: size, Shared: shared})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -93,8 +93,8 @@ func (c *Config) checkDevices(at *places, fail func(*yaml.Node, string, string, 
 			fail(n, "a loop serves one queue of each device", "%s has %d queues, and %s has %d", v.Name, v.Queues, c.Devices[0].Name, c.Devices[0].Queues)
 		}
 		if devargs.Is(v.Name) {
-			if _, err := devargs.Parse(v.Name); err != nil {
-				fail(n, "", "no device of DPDK: %v", err)
+			if err := devargs.Check(v.Name); err != nil {
+				fail(n, "", "no device: %v", err)
 			}
 			if v.Driver != string(device.Auto) || v.Mode != "auto" {
 				fail(n, "leave driver and mode out: the name selects them", "%s has driver %s, mode %s", v.Name, v.Driver, v.Mode)

@@ -89,7 +89,7 @@ func TestErrorsAreShownWithTheirPlace(t *testing.T) {
 		{"devices: [{name: eth1, addresses: [198.18.0.2/24], ring: 65536}]\n", "ring is 65536; it must lie between 512 and 32768"},
 		{"devices: [{name: eth1, addresses: [198.18.0.2/24], ring: auto}]\n", "ring must be a whole number"},
 		{"devices: [{name: mr0, driver: tap, addresses: [198.18.0.2/24], ring: 4096}]\n", "1:11: mr0 has ring 4096, but packets of a tap device wait in the kernel"},
-		{"devices: [{name: 'dpdk:eth1', dhcp: true}]\n", `1:11: no device of DPDK: "eth1" is neither a PCI address`},
+		{"devices: [{name: 'dpdk:eth1', dhcp: true}]\n", `1:11: no device: "eth1" is neither a PCI address`},
 		{"devices: [{name: 'dpdk:net_null0', dhcp: true, driver: afxdp}]\n", "1:11: dpdk:net_null0 has driver afxdp, mode auto"},
 		{"devices: [{name: 'dpdk:net_null0', addresses: [198.18.0.2/24], take: addresses}]\n", "1:11: dpdk:net_null0 brings every packet"},
 		{"devices: [{name: eth1, addresses: [198.18.0.2/24], take: some}]\n", "allowed: auto, all, addresses"},

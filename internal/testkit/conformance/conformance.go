@@ -27,6 +27,7 @@ type Subject struct {
 
 	Caps      pmd.Caps // exactly those of Info
 	FrameSize int      // of the arena, bytes; 0 is 2048
+	Shared    bool     // the arena is shared memory
 	Longest   int      // bytes of the longest packet, with its Ethernet header; 0 is 1514
 	Link      bool     // it has a link, which Rig.Link sets down and up
 	Removable bool     // Rig.Remove can remove its device

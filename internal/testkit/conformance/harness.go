@@ -51,7 +51,7 @@ func open(t testing.TB, s *Subject, frames, inbound int, size func(i int) int) *
 	}
 	b := &harness{TB: t, s: s, rnd: rand.New(rand.NewPCG(1, 2)), start: time.Now()}
 	var err error
-	b.arena, err = ring.NewArena(ring.ArenaConfig{Frames: frames + others, FrameSize: s.frameSize(), Huge: ring.HugeOff})
+	b.arena, err = ring.NewArena(ring.ArenaConfig{Frames: frames + others, FrameSize: s.frameSize(), Huge: ring.HugeOff, Shared: s.Shared})
 	if err != nil {
 		t.Fatal(err)
 	}
