@@ -21,7 +21,7 @@ DPDK_PACKAGES := dpdk dpdk-dev libdpdk-dev pkg-config
 dpdk-test: ## the tests of DPDK's drivers on its virtual devices, which install DPDK (root)
 	$(call install-packages,$(DPDK_PACKAGES))
 	@$(MAKE) -s dpdk
-	MILLRACE_DPDK_TEST=1 MILLRACE_DPDK_SHIM=$(abspath $(BIN)) MILLRACE_MUST_NETNS=1 $(GO) test -count=1 -timeout 30m ./pmd/dpdk/... ./pmd/device
+	MILLRACE_DPDK_TEST=1 MILLRACE_DPDK_SHIM=$(abspath $(BIN)) MILLRACE_MUST_NETNS=1 $(GO) test -count=1 -timeout 30m ./pmd/dpdk/... ./pmd/virtio/... ./pmd/device
 	MILLRACE_DPDK_TEST=1 MILLRACE_DPDK_SHIM=$(abspath $(BIN)) MILLRACE_MUST_NETNS=1 $(GO) test -count=1 -timeout 30m -run DPDK ./internal/testkit/conformance ./node
 	MILLRACE_DPDK_TEST=1 MILLRACE_DPDK_SHIM=$(abspath $(BIN)) MILLRACE_MUST_NETNS=1 $(GO) -C cmd test -count=1 -tags cuda -timeout 30m -run DPDK ./millrace
 

@@ -270,15 +270,15 @@ func (q *BackendQueue) fill(b *packet.Batch, stamp uint32, n int, h *header) boo
 	first, at, room := b.Len(), q.header, q.dev.cfg.Headroom
 	for left := n; left > 0; {
 		off, _ := q.pool.Get()
-		d := packet.Desc{Off: off + uint32(room), Len: uint16(min(left, size-room)), Stamp: stamp}
-		if left -= int(d.Len); left > 0 {
-			d.Flags = packet.FlagMore
-		}
+		// The packet is incomplete until all of it is copied: a fault meanwhile leaves what countRx takes away.
+		d := packet.Desc{Off: off + uint32(room), Len: uint16(min(left, size-room)), Stamp: stamp, Flags: packet.FlagMore}
 		b.Append(d)
 		gather(q.mem.Bytes(&d), q.chain.In, at)
 		at += int(d.Len)
+		left -= int(d.Len)
 		room = 0
 	}
+	b.D[len(b.D)-1].Flags = 0
 	if h != nil {
 		h.setOffload(q.mem, &b.D[first])
 	}
