@@ -1,6 +1,6 @@
 # Targets that compare Millrace with other implementations: their programs, suites and captures. None is part of `make test`.
 
-.PHONY: cache-tests crs-tests interop interop-bgp bgp-times interop-suricata interop-suricata-verify interop-gateway shim-sources interop-shim packetdrill llhttp h2spec bogo tlsfuzzer autobahn interop-quic peer-programs interop-peers test-vm pcap-oracle
+.PHONY: cache-tests crs-tests interop interop-bgp bgp-times interop-suricata interop-suricata-verify interop-gateway shim-sources interop-shim packetdrill llhttp h2spec bogo tlsfuzzer autobahn interop-quic peer-programs interop-peers test-vm interop-vhost pcap-oracle
 
 PEER_PACKAGES  := chromium-headless-shell fonts-dejavu-core nginx-light clang-19 cmake
 
@@ -175,6 +175,13 @@ interop-peers: peer-programs ## every other implementation of TLS, QUIC, HTTP/3 
 		MILLRACE_SCREENSHOT=$(SCREENSHOT) $(GO) -C internal/testkit/interop test -count=1 -v -timeout 30m -run '^TestPeers$$' .
 
 VM_PACKAGES := qemu-system-x86 busybox-static cpio iproute2 bpftool xdp-tools
+
+VHOST_PACKAGES := qemu-system-x86 busybox-static cpio kmod iproute2 ethtool curl iperf3
+
+interop-vhost: build ## a Linux guest in QEMU over two vhost-user ports: curl through a gateway, iperf3 through forward; split and packed rings (a minute; needs no KVM, root)
+	$(call install-packages,$(VHOST_PACKAGES))
+	internal/testkit/vm/vhost.sh $(BIN)/millrace
+	PACKED=1 internal/testkit/vm/vhost.sh $(BIN)/millrace
 
 VM_TESTS    := filter/ebpf pmd/xdp pmd/afxdp l4/control
 VM_FLAGS    ?=
