@@ -163,3 +163,65 @@ func TestDPDKDeviceIsRemovedUnderTraffic(t *testing.T) {
 	wait("made anew", func(l node.LinkState) bool { return l == node.LinkUp })
 	s.reach(t)
 }
+
+// TestDPDKExceptionPathComesBack deletes the interface of a device with an exception path while the kernel answers pings by it, and makes
+// it anew: the path is there again.
+func TestDPDKExceptionPathComesBack(t *testing.T) {
+	s := newDPDKSite(t)
+	must(t, s.middle.Up("a", "198.18.0.3/24"))
+	var n *node.Node
+	must(t, s.middle.Do(func() (err error) {
+		n, err = node.Open(node.Config{Devices: []node.Device{{Name: "dpdk:net_af_xdp0,iface=a,exception=mra"}}, Loops: 1, Engine: "cpu", Ops: gpukern.OpParse})
+		return err
+	}))
+	must(t, n.Add(node.Service{Name: "nothing", Handlers: []stack.Handler{stack.Bridge{}}}))
+	ctx, cancel := context.WithCancel(context.Background())
+	must(t, n.Start())
+	done := make(chan error, 1)
+	go func() { done <- n.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if err := n.Close(); err != nil { // which counts the frames
+			t.Error(err)
+		}
+	})
+	answers := func(what string) {
+		t.Helper()
+		for end := time.Now().Add(30 * time.Second); ; {
+			out, err := s.client.Run("ping", "-c", "3", "-i", "0.05", "-W", "2", "198.18.0.3")
+			if err == nil {
+				return
+			}
+			if time.Now().After(end) {
+				t.Fatalf("%s: the kernel does not answer: %v\n%s", what, err, out)
+			}
+		}
+	}
+	answers("at first")
+	if st := n.Info(0).Stats; st.ToKernel == 0 || st.FromKernel == 0 || st.RxPackets != 0 {
+		t.Errorf("%+v", st)
+	}
+	_, err := s.middle.Run("ip", "link", "del", "dev", "a")
+	must(t, err)
+	wait := func(what string, is func(node.LinkState) bool) {
+		t.Helper()
+		for end := time.Now().Add(30 * time.Second); !is(n.Links()[0].State); time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%s: the link is %v", what, n.Links()[0].State)
+			}
+		}
+	}
+	wait("removed", func(l node.LinkState) bool { return l != node.LinkUp })
+	s.connect(t)
+	wait("made anew", func(l node.LinkState) bool { return l == node.LinkUp })
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) { // the addresses went with the interface, if that was away for long
+		if _, err = s.middle.Run("ip", "addr", "replace", "198.18.0.3/24", "dev", "mra"); err == nil || time.Now().After(end) {
+			break
+		}
+	}
+	must(t, err)
+	answers("made anew")
+}

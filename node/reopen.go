@@ -87,7 +87,7 @@ func (n *Node) reopen(i int, c Device) (l Link, err error) {
 	var dev *device.Device
 	err = inNamespace(n.namespace, func() (err error) {
 		cfg := c.Config(n.pools)
-		cfg.LoopsRun = true
+		cfg.OnLoop = n.OnLoop
 		dev, err = device.Open(cfg)
 		return err
 	})

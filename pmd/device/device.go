@@ -64,8 +64,9 @@ type Config struct {
 	// What waits in a TAP device is the kernel's, with a limit of its own (txqueuelen), and what waits for a vhost-user back end the guest's.
 	Ring int
 
-	// LoopsRun says that the loops of the pools run: Open takes no frame, and the first Rx of each queue does.
-	LoopsRun bool
+	// OnLoop runs f in the loop of pool i, which alone may use the pool, and waits for it; false: the loops have ended. nil: no
+	// loop runs yet.
+	OnLoop func(i int, f func()) bool
 }
 
 // Device is an open interface.
@@ -168,7 +169,7 @@ func openAFXDP(cfg Config) (*Device, error) {
 	}
 	dev, err := afxdp.Open(afxdp.Config{
 		Interface: cfg.Name, Pools: cfg.Pools, Mode: Modes[cfg.Mode], All: cfg.All, Rules: cfg.Rules, Offload: true,
-		FillLater: cfg.LoopsRun,
+		FillLater: cfg.OnLoop != nil,
 		Rings:     afxdp.Rings{Fill: cfg.ring(), Completion: txRing, Rx: cfg.ring(), Tx: txRing},
 		RxFrames:  cfg.ring(),
 	})
@@ -242,7 +243,7 @@ func openDPDK(cfg Config) (*Device, error) {
 }
 
 func openDPDKDevice(cfg Config) (*dpdk.Device, error) {
-	return dpdk.Open(dpdk.Config{Name: cfg.Name, Pools: cfg.Pools, Ring: cfg.ring(), Promiscuous: cfg.All, Multicast: true})
+	return dpdk.Open(dpdk.Config{Name: cfg.Name, Pools: cfg.Pools, Ring: cfg.ring(), Promiscuous: cfg.All, Multicast: true, OnLoop: cfg.OnLoop})
 }
 
 // drivers turns a list of a driver's queues into one of the interface that they all have.

@@ -25,6 +25,10 @@ type Config struct {
 	Promiscuous bool         // receive frames for other link addresses too
 	Multicast   bool         // receive all multicast frames
 
+	// OnLoop runs f in the loop of queue i, which alone may use its pool, and waits for it; false: the loops have ended. nil: no
+	// loop runs yet.
+	OnLoop func(i int, f func()) bool
+
 	port *uint32 // of a device that exists already, in tests
 }
 
@@ -47,6 +51,7 @@ type Device struct {
 	mtu     int
 	modes   string
 	started bool
+	onLoop  func(i int, f func()) bool
 	restore func() error // returns the device to the kernel's driver; nil: it was not taken
 	closing atomic.Bool  // no queue may call the shim any more
 
@@ -64,7 +69,7 @@ func Open(cfg Config) (*Device, error) {
 	if err != nil {
 		return nil, &pmd.OpError{Op: "open", Device: cfg.Name, Err: fmt.Errorf("%w: %w", ErrArguments, err)}
 	}
-	d := &Device{Name: where.Text, where: where, link: kernelLink{fd: -1}}
+	d := &Device{Name: where.Text, where: where, link: kernelLink{fd: -1}, onLoop: cfg.OnLoop}
 	if err := checkPools(cfg.Pools); err != nil {
 		return nil, &pmd.OpError{Op: "open", Device: d.Name, Err: err}
 	}
@@ -156,7 +161,11 @@ func (d *Device) open(cfg *Config) error {
 	d.shim.log()
 	for _, q := range d.Queues {
 		d.shim.call("mrd_rest", q.c)
-		q.putBack(int(d.shim.call("mrd_return", q.c, uintptr(unsafe.Pointer(&q.back)), uintptr(len(q.back)), 0)))
+		if err := d.withPool(q.id, func() {
+			q.putBack(int(d.shim.call("mrd_return", q.c, uintptr(unsafe.Pointer(&q.back)), uintptr(len(q.back)), 0)))
+		}); err != nil {
+			return err
+		}
 	}
 	d.modes = d.describe(s)
 	return nil
@@ -166,45 +175,81 @@ func (d *Device) open(cfg *Config) error {
 func (d *Device) addQueue(id int, pool *ring.Pool, s *setup) error {
 	ringFrames := d.ringFrames(s)
 	depth := min(mostDepth, max(1, (pool.Size()-ringFrames)/8))
-	if pool.Free() < ringFrames+depth {
-		return &pmd.OpError{
-			Op: "open", Device: d.Name, Queue: id,
-			Err:    fmt.Errorf("%w: %s takes %d, and the pool has %d free of %d", ErrFrames, d.driver, ringFrames+depth, pool.Free(), pool.Size()),
-			Remedy: "more frames for each queue, or a shorter ring",
-		}
+	frames, err := d.takeFrames(id, pool, ringFrames+depth)
+	if err != nil {
+		return err
 	}
 	memory, err := d.shim.memory(pool.Arena(), d.inside())
 	if err != nil {
-		return &pmd.OpError{Op: "open", Device: d.Name, Queue: id, Err: err}
+		return errors.Join(&pmd.OpError{Op: "open", Device: d.Name, Queue: id, Err: err}, d.returnFrames(id, pool, frames))
 	}
 	q := &Queue{dev: d, id: id, pool: pool, depth: depth, memory: memory}
 	d.Queues = append(d.Queues, q)
 	if id == 0 {
 		if err := d.mapDMA(memory); err != nil {
-			return err
+			return errors.Join(err, d.returnFrames(id, pool, frames))
 		}
 	}
 	if q.c = uintptr(d.shim.call("mrd_queue_new", memory.c, uintptr(d.port), uintptr(id), uintptr(depth))); q.c == 0 {
-		return explain("queue", d.Name, id, fmt.Errorf("its mempool: %w", unix.ENOMEM), d.shim.log())
+		return errors.Join(explain("queue", d.Name, id, fmt.Errorf("its mempool: %w", unix.ENOMEM), d.shim.log()), d.returnFrames(id, pool, frames))
 	}
 	q.counts = (*counts)(pointer(q.c))
-	for left := ringFrames + depth; left > 0; {
-		offs := pool.GetBatch(min(left, len(q.back)))
-		d.shim.call("mrd_lend", q.c, uintptr(unsafe.Pointer(unsafe.SliceData(offs))), uintptr(len(offs)))
-		left -= len(offs)
-	}
+	d.shim.call("mrd_lend", q.c, uintptr(unsafe.Pointer(unsafe.SliceData(frames))), uintptr(len(frames)))
 	if err := errno(d.shim.call("mrd_queue_setup", q.c, uintptr(unsafe.Pointer(s)), uintptr(d.mtu+etherHeader), flag(d.chains()))); err != nil {
 		return explain("queue", d.Name, id, err, d.shim.log())
 	}
 	return nil
 }
 
-// Close stops the device and removes it from DPDK. It returns the frames of all queues to their pools, so the loops must
-// not run.
+// withPool runs f in the loop that owns the pool of a queue, where loops run.
+func (d *Device) withPool(queue int, f func()) error {
+	if d.onLoop == nil {
+		f()
+	} else if !d.onLoop(queue, f) {
+		return &pmd.OpError{Op: "open", Device: d.Name, Queue: queue, Err: pmd.ErrClosed}
+	}
+	return nil
+}
+
+// takeFrames takes n frames out of the pool of a queue, or none.
+func (d *Device) takeFrames(queue int, pool *ring.Pool, n int) (frames []uint32, err error) {
+	free := 0
+	err = d.withPool(queue, func() {
+		for free = pool.Free(); free >= n && len(frames) < n; {
+			frames = append(frames, pool.GetBatch(min(mostDepth, n-len(frames)))...)
+		}
+	})
+	if err == nil && free < n {
+		err = &pmd.OpError{
+			Op: "open", Device: d.Name, Queue: queue,
+			Err:    fmt.Errorf("%w: %s takes %d, and the pool has %d free of %d", ErrFrames, d.driver, n, free, pool.Size()),
+			Remedy: "more frames for each queue, or a shorter ring",
+		}
+	}
+	return frames, err
+}
+
+func (d *Device) returnFrames(queue int, pool *ring.Pool, frames []uint32) error {
+	return d.withPool(queue, func() {
+		for _, off := range frames {
+			pool.Put(off)
+		}
+	})
+}
+
+// Close stops the device and removes it from DPDK. It returns the frames of all queues that their loops have not closed to
+// their pools: in those loops (Config.OnLoop), or at once where none runs.
 func (d *Device) Close() error {
 	err := d.stop()
 	for _, q := range d.Queues {
-		err = errors.Join(err, q.Close())
+		if q.closed {
+			continue
+		}
+		var closing error
+		if d.withPool(q.id, func() { closing = q.Close() }) != nil && !q.closed {
+			closing = q.Close() // the loops have ended
+		}
+		err = errors.Join(err, closing)
 	}
 	return err
 }

@@ -210,3 +210,77 @@ func TestDeviceIsRemovedUnderTraffic(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// runningLoop uses a pool all the time, as the loop of another device does, and runs functions between two uses. A pool has no lock:
+// only the race detector, or lost frames, show that another goroutine uses it.
+type runningLoop struct {
+	pool     *ring.Pool
+	commands chan func()
+	uses     int // of the pool by commands
+}
+
+func (l *runningLoop) run() {
+	for f := range l.commands {
+		before := l.pool.Free()
+		f()
+		if l.pool.Free() != before {
+			l.uses++
+		}
+		for range 100 {
+			if off, ok := l.pool.Get(); ok {
+				l.pool.Put(off)
+			}
+		}
+	}
+}
+
+// do is Config.OnLoop.
+func (l *runningLoop) do(_ int, f func()) bool {
+	done := make(chan struct{})
+	l.commands <- func() { f(); close(done) }
+	<-done
+	return true
+}
+
+// TestOpenBesideARunningLoop opens a device, or fails to, while its pool belongs to a loop that runs: Open touches the pool in the
+// loop alone.
+func TestOpenBesideARunningLoop(t *testing.T) {
+	need(t)
+	_, pools := memory(t, 1, 512, 2048)
+	l := &runningLoop{pool: pools[0], commands: make(chan func())}
+	go l.run()
+	defer close(l.commands)
+	inLoop := 0
+	cfg := dpdk.Config{Name: "net_null0", Pools: pools, OnLoop: func(i int, f func()) bool {
+		inLoop++
+		return l.do(i, f)
+	}}
+	d, err := dpdk.Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l.uses == 0 || inLoop < 2 {
+		t.Errorf("%d functions for the loop, %d used its pool", inLoop, l.uses)
+	}
+	taken := pools[0].Size()
+	l.do(0, func() { taken -= pools[0].Free() })
+	if taken == 0 {
+		t.Error("the device has no frames")
+	}
+	uses := l.uses
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+	if l.do(0, func() {}); l.uses == uses {
+		t.Error("Close returns the frames, and not in the loop")
+	}
+	cfg.Name, cfg.MTU = "net_null1", 9000 // too long for the frames
+	if _, err := dpdk.Open(cfg); !errors.Is(err, dpdk.ErrFrames) {
+		t.Error(err)
+	}
+	// Loops that have ended do nothing more: the caller has the pools again.
+	cfg.Name, cfg.MTU, cfg.OnLoop = "net_null2", 0, func(int, func()) bool { return false }
+	if _, err := dpdk.Open(cfg); !errors.Is(err, pmd.ErrClosed) {
+		t.Error(err)
+	}
+}

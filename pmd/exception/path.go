@@ -25,7 +25,8 @@ type Config struct {
 	// them; on Close they return to an interface of the same name.
 	Networks *Networks
 
-	// CloseDevice stops the device and gives it back to the kernel, after its queues are closed; nil: nothing to do.
+	// CloseDevice closes the queues that are open, stops the device and gives it back to the kernel; nil: nothing but queues is
+	// to be closed.
 	CloseDevice func() error
 }
 
@@ -117,7 +118,7 @@ func (p *Path) Close() error {
 	for _, q := range p.Queues {
 		errs = append(errs, q.Close())
 	}
-	if len(p.Queues) == 0 { // Open has failed before there were any
+	if len(p.Queues) == 0 && p.cfg.CloseDevice == nil { // Open has failed before there were any
 		for _, dev := range p.cfg.Device {
 			errs = append(errs, dev.Close())
 		}
