@@ -186,9 +186,17 @@ func (x *examination) shim() string {
 	case x.NoGPUs:
 		return "this program is static and loads no libraries: devices named dpdk: are for millrace-cuda"
 	case f.Usable():
-		return "shim " + f.Shims[0].Path
+		return "shim " + f.Shims[0].Path + "; " + x.exceptionPath()
 	case len(f.Shims) > 0:
 		return fmt.Sprintf("its shim is missing, %s is for DPDK %d.11: %s", f.Shims[0].Path, f.Shims[0].ABI-1, dpdk.BuildCommand)
 	}
 	return "its shim is missing, which only devices named dpdk: need: " + dpdk.BuildCommand
+}
+
+// exceptionPath reports what lets the kernel have what is not claimed of a device of DPDK.
+func (x *examination) exceptionPath() string {
+	if x.exists("dev/net/tun") {
+		return "steers in software, the rest to the kernel by exception="
+	}
+	return "no exception= for the kernel: /dev/net/tun is missing (modprobe tun)"
 }

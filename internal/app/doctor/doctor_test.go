@@ -155,7 +155,11 @@ func TestMissingPartsAreNamedWithTheirRemedy(t *testing.T) {
 		{"no DPDK", gone("usr/lib/x86_64-linux-gnu/librte_eal.so.24", "usr/lib/x86_64-linux-gnu/librte_eal.so.24.0", "usr/bin/dpdk-testpmd"), "DPDK", OK, "not installed: only devices named dpdk: need it (apt-get install dpdk libdpdk-dev, then make dpdk)", ""},
 		{"DPDK without its shim", func(fstest.MapFS) {}, "DPDK", OK, "/usr/bin/dpdk-testpmd; its shim is missing, which only devices named dpdk: need: make dpdk", ""},
 		{"a shim of another DPDK", set("usr/lib/millrace/libmillrace-dpdk-23.so", ""), "DPDK", OK, "its shim is missing, /usr/lib/millrace/libmillrace-dpdk-23.so is for DPDK 22.11: make dpdk", ""},
-		{"DPDK and its shim", set("usr/lib/millrace/libmillrace-dpdk-24.so", ""), "DPDK", OK, "version 23.11, /usr/lib/x86_64-linux-gnu/librte_eal.so.24.0, /usr/bin/dpdk-testpmd; shim /usr/lib/millrace/libmillrace-dpdk-24.so", ""},
+		{"DPDK and its shim", set("usr/lib/millrace/libmillrace-dpdk-24.so", ""), "DPDK", OK, "version 23.11, /usr/lib/x86_64-linux-gnu/librte_eal.so.24.0, /usr/bin/dpdk-testpmd; shim /usr/lib/millrace/libmillrace-dpdk-24.so; no exception= for the kernel: /dev/net/tun is missing (modprobe tun)", ""},
+		{"DPDK and TAP devices", func(m fstest.MapFS) {
+			set("usr/lib/millrace/libmillrace-dpdk-24.so", "")(m)
+			set("dev/net/tun", "")(m)
+		}, "DPDK", OK, "libmillrace-dpdk-24.so; steers in software, the rest to the kernel by exception=", ""},
 		{"DPDK of one's own making", func(m fstest.MapFS) {
 			m["usr/local/lib/librte_eal.so.26.1"], m["usr/local/bin/dpdk-testpmd"] = m["dev/nvidia0"], m["dev/nvidia0"]
 			delete(m, "usr/lib/x86_64-linux-gnu/librte_eal.so.24")
