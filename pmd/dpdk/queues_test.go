@@ -248,8 +248,9 @@ func TestOpenBesideARunningLoop(t *testing.T) {
 	need(t)
 	_, pools := memory(t, 1, 512, 2048)
 	l := &runningLoop{pool: pools[0], commands: make(chan func())}
-	go l.run()
-	defer close(l.commands)
+	ended := make(chan struct{})
+	go func() { l.run(); close(ended) }()
+	defer func() { close(l.commands); <-ended }()
 	inLoop := 0
 	cfg := dpdk.Config{Name: "net_null0", Pools: pools, OnLoop: func(i int, f func()) bool {
 		inLoop++
