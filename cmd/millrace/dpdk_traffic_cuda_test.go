@@ -122,8 +122,10 @@ func TestDPDKReplayToAnInterface(t *testing.T) {
 		}
 		return links[0].Stats64.RX.Packets
 	}
-	if err := w.client.Sysctl("net.ipv6.conf.all.disable_ipv6", "1"); err != nil {
-		t.Fatal(err)
+	for _, ns := range []*testnet.Namespace{w.client, w.middle} { // which would solicit neighbours
+		if err := ns.Sysctl("net.ipv6.conf.all.disable_ipv6", "1"); err != nil {
+			t.Fatal(err)
+		}
 	}
 	before := received()
 	var out, errs bytes.Buffer
@@ -137,7 +139,7 @@ func TestDPDKReplayToAnInterface(t *testing.T) {
 	}
 	var rep replay.Report
 	decode(t, out.String(), &rep)
-	if got := received() - before; rep.Output.Packets == 0 || got < rep.Output.Packets || got > rep.Output.Packets+5 { // the kernel of the middle may say something
+	if got := received() - before; rep.Output.Packets == 0 || got != rep.Output.Packets {
 		t.Errorf("%d packets came, %d were sent", got, rep.Output.Packets)
 	}
 }
