@@ -268,3 +268,26 @@ func TestGatewaysThatCanBeReached(t *testing.T) {
 		}
 	}
 }
+
+// TestExceptionPathsLeaveTheKernelTheRest asks which packets of a device of DPDK are the host's.
+func TestExceptionPathsLeaveTheKernelTheRest(t *testing.T) {
+	for _, c := range []struct {
+		d     Device
+		whole bool
+		text  string
+	}{
+		{Device{Name: "dpdk:3b:00.0"}, true, ""},
+		{Device{Name: "dpdk:3b:00.0", DHCP: true}, true, ""},
+		{Device{Name: "dpdk:3b:00.0,exception=mr0"}, false, ""},
+		{Device{Name: "dpdk:3b:00.0,exception=mr0", DHCP: true}, false, "none can be learned"},
+		{Device{Name: "dpdk:net_af_xdp0,iface=lo,exception=mr0", SLAAC: true}, false, "none can be learned"},
+		{Device{Name: "dpdk:net_af_xdp0,iface=lo,exception=mr0"}, false, ""},
+		{Device{Name: "dpdk:net_af_xdp0,iface=lo"}, true, ""},
+		{Device{Name: "dpdk:net_af_xdp0,iface=nowhere0,exception=mr0"}, false, "no interface \"nowhere0\""},
+	} {
+		whole, err := takesAll(&c.d)
+		if whole != c.whole || (err == nil) != (c.text == "") || err != nil && !strings.Contains(err.Error(), c.text) {
+			t.Errorf("%+v: %v, %v", c.d.Name, whole, err)
+		}
+	}
+}
