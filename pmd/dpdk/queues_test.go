@@ -285,3 +285,66 @@ func TestOpenBesideARunningLoop(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestFramesFreedByAnotherThreadReturn sends packets to a queue that another thread polls. It copies them and frees the sender's
+// frames, which must all return: many more packets pass than there are frames.
+func TestFramesFreedByAnotherThreadReturn(t *testing.T) {
+	need(t)
+	arena, pools := memory(t, 2, 256, 2048)
+	near, far, err := dpdk.RingWire(64, dpdk.Config{Pools: pools[:1]}, dpdk.Config{Pools: pools[1:]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const packets = 20_000
+	received := make(chan error, 1)
+	var stop atomic.Bool
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		b, n := packet.NewBatch(arena.View(), 64), 0
+		for n < packets && !stop.Load() {
+			got, err := far.Queues[0].Rx(1, b)
+			if err != nil {
+				received <- err
+				return
+			}
+			n += got
+			pools[1].PutBatch(b)
+			if got == 0 {
+				runtime.Gosched()
+			}
+		}
+		received <- nil
+	}()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	q, b := near.Queues[0], packet.NewBatch(arena.View(), 32)
+	in := packet.NewBatch(arena.View(), 32)
+	sent, end := 0, time.Now().Add(30*time.Second)
+	for sent < packets && time.Now().Before(end) {
+		for b.Room() > 0 {
+			off, ok := pools[0].Get()
+			if !ok {
+				break
+			}
+			b.Append(packet.Desc{Off: off, Len: 60})
+		}
+		n, err := q.Tx(1, b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sent += n
+		b.Consume(n)
+		if _, err := q.Rx(1, in); err != nil { // which takes in what others have freed
+			t.Fatal(err)
+		}
+	}
+	pools[0].PutBatch(b)
+	if sent < packets {
+		t.Errorf("%d of %d packets are sent, and then no frame is left", sent, packets)
+		stop.Store(true)
+	}
+	if err := errors.Join(<-received, near.Close(), far.Close()); err != nil {
+		t.Error(err)
+	}
+}
