@@ -16,8 +16,8 @@ diff "$work/first" "$work/second"
 echo "dist: the same bytes twice"
 
 mkdir "$work/tar" "$work/deb"
-tar -xzf dist/*.tar.gz -C "$work/tar" --strip-components=1
-if command -v dpkg-deb >/dev/null; then dpkg-deb -x dist/*.deb "$work/deb"; else cp -r "$work/tar/." "$work/deb"; fi
+tar -xzf dist/millrace-[0-9]*.tar.gz -C "$work/tar" --strip-components=1
+if command -v dpkg-deb >/dev/null; then dpkg-deb -x dist/millrace_*.deb "$work/deb"; else cp -r "$work/tar/." "$work/deb"; fi
 roots="tar deb"
 if command -v skopeo >/dev/null && command -v umoci >/dev/null; then
 	skopeo copy --quiet --insecure-policy "oci-archive:$(ls dist/*.oci.tar)" "oci:$work/layout:image"
