@@ -5,6 +5,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/rsa"
 	"strings"
 	"testing"
 
@@ -30,6 +31,41 @@ func TestCAVPOfRSA(t *testing.T) {
 			keys[r["n"]] = k
 		}
 		all = append(all, &Request{Key: keys[r["n"]], Random: rand.Reader, Digest: r.Digest(t, h), Opts: h})
+		b.Add(all[len(all)-1])
+		want = append(want, r.Bytes(t, "S"))
+	}
+	b.Run()
+	for i, r := range all {
+		if r.Err != nil || !bytes.Equal(r.Signature, want[i]) {
+			t.Errorf("%d: %x, want %x: %v", i, r.Signature, want[i], r.Err)
+		}
+	}
+	if len(all) < 12 || len(keys) < 2 {
+		t.Errorf("%d vectors of %d keys", len(all), len(keys))
+	}
+}
+
+// TestCAVPOfPSS signs NIST's vectors of RSASSA-PSS with the salts that they name.
+func TestCAVPOfPSS(t *testing.T) {
+	var b Batch
+	var all []*Request
+	var want [][]byte
+	keys := map[string]*RSAKey{}
+	for _, r := range cavp.Records(t, "SigGenPSS_186-3.txt") {
+		h, known := cavp.Hashes[r["SHAAlg"]]
+		if !known || r["mod"] == "1024" || r["mod"] == "1536" {
+			continue
+		}
+		if keys[r["n"]] == nil {
+			k, err := NewRSAKey(cavp.RSAKey(r.Number(t, "n"), r.Number(t, "e"), r.Number(t, "d")))
+			if err != nil {
+				t.Fatal(err)
+			}
+			keys[r["n"]] = k
+		}
+		salt := cavp.Salt(r.Bytes(t, "SaltVal"))
+		opts := &rsa.PSSOptions{SaltLength: len(salt), Hash: h}
+		all = append(all, &Request{Key: keys[r["n"]], Random: salt, Digest: r.Digest(t, h), Opts: opts})
 		b.Add(all[len(all)-1])
 		want = append(want, r.Bytes(t, "S"))
 	}

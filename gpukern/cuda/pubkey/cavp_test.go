@@ -5,6 +5,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/rsa"
 	"strings"
 	"testing"
 
@@ -36,6 +37,38 @@ func TestCAVPOfRSA(t *testing.T) {
 			t.Errorf("%d vectors of %d keys", len(all), len(keys))
 		}
 		b.onDevice(t, len(all))
+	})
+}
+
+// TestCAVPOfPSS signs NIST's vectors of RSASSA-PSS, a call for each salt.
+func TestCAVPOfPSS(t *testing.T) {
+	devices(t, 1, 1, func(t *testing.T, b *bed, _ int) {
+		keys, want := map[string]*RSAKey{}, map[*RSARequest][]byte{}
+		calls := map[string][]*RSARequest{} // by salt
+		for _, r := range cavp.Records(t, "SigGenPSS_186-3.txt") {
+			h, known := cavp.Hashes[r["SHAAlg"]]
+			if !known || r["mod"] != "2048" && r["mod"] != "3072" {
+				continue
+			}
+			if keys[r["n"]] == nil {
+				keys[r["n"]] = rsaKey(t, b.Engine, cavp.RSAKey(r.Number(t, "n"), r.Number(t, "e"), r.Number(t, "d")))
+			}
+			salt := r.Bytes(t, "SaltVal")
+			q := &RSARequest{Key: keys[r["n"]], Digest: r.Digest(t, h), Opts: &rsa.PSSOptions{SaltLength: len(salt), Hash: h}}
+			calls[string(salt)], want[q] = append(calls[string(salt)], q), r.Bytes(t, "S")
+		}
+		for salt, all := range calls {
+			b.SignRSA(all, cavp.Salt(salt))
+		}
+		for r, s := range want {
+			if r.Err != nil || !bytes.Equal(r.Signature, s) {
+				t.Errorf("%x, want %x: %v", r.Signature, s, r.Err)
+			}
+		}
+		if len(want) < 12 || len(keys) < 2 {
+			t.Errorf("%d vectors of %d keys", len(want), len(keys))
+		}
+		b.onDevice(t, len(want))
 	})
 }
 

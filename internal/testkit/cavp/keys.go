@@ -3,6 +3,7 @@ package cavp
 import (
 	"crypto"
 	"crypto/rsa"
+	"fmt"
 	"math/big"
 	"testing"
 )
@@ -53,4 +54,15 @@ func factor(key *rsa.PrivateKey) *big.Int {
 			x = square
 		}
 	}
+}
+
+// Salt is random for signatures by PSS: the salt of a vector, again for each signature. It is safe for concurrent use.
+type Salt []byte
+
+// Read fills b, which has the length of the salt.
+func (s Salt) Read(b []byte) (int, error) {
+	if len(b) != len(s) {
+		return 0, fmt.Errorf("%d random bytes are asked for, the salt has %d", len(b), len(s))
+	}
+	return copy(b, s), nil
 }
