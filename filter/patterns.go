@@ -42,6 +42,9 @@ func (p *Patterns) Set() *literal.Set {
 // Expressions returns the compiled expressions; nil where there are none.
 func (p *Patterns) Expressions() *expression.Set { return p.expressions }
 
+// Programs borrows the expressions as they were read.
+func (p *Patterns) Programs() []expression.Pattern { return p.programs }
+
 // List borrows the literals as they were read: what a reference takes.
 func (p *Patterns) List() []literal.Pattern { return p.list }
 

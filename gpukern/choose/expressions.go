@@ -1,7 +1,6 @@
 package choose
 
 import (
-	"cmp"
 	"fmt"
 	"runtime"
 	"slices"
@@ -159,8 +158,6 @@ func (e *Expressions) onCores(pieces []expression.Piece, hits []expression.Hit) 
 			hits = append(hits, h)
 		}
 	}
-	slices.SortFunc(hits[first:], func(a, b expression.Hit) int {
-		return cmp.Or(cmp.Compare(a.Text, b.Text), cmp.Compare(a.End, b.End), cmp.Compare(a.Rule, b.Rule))
-	})
+	expression.SortHits(hits[first:], len(pieces))
 	return hits
 }

@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"slices"
+	"sync"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"github.com/millrace/millrace/gpukern/expression"
+	"github.com/millrace/millrace/gpukern/image"
 )
 
 // Expressions search streams for regular expressions on a device. What a search carries from one piece of a stream to the
@@ -17,28 +19,46 @@ import (
 //
 // Expressions belong to one goroutine at a time.
 type Expressions struct {
-	d      *Device
-	set    *expression.Set
-	table  *Table
-	stream *Stream
-	kernel *Kernel
-	lost   error // why the CPU searches
+	d       *Device
+	set     *expression.Set
+	table   *Table
+	classes []expression.Class
+	which   *Table // their automata
+	filter  *Table // nil where no automaton is filtered
+	stream  *Stream
+	kernel  *Kernel
+	marker  *Kernel
+	lost    error // why the CPU searches
 
 	bytes, streams int // room of a launch: for texts, and for streams
+	threads        int
 	in, out        *Block
 	mem            *Buffer
-	room           int // hits
+	marks          *Buffer // as large as any launch so far needed it
+	room           int     // hits
 
 	jobs   []expressionJob // scratch
 	byKey  map[*expression.Stream]int
 	redone atomic.Uint64
+	timing ExpressionTiming
 }
+
+// ExpressionTiming is the time of calls so far.
+type ExpressionTiming struct {
+	Fill    time.Duration // laying texts and states out
+	Device  time.Duration // copies both ways and kernels
+	Results time.Duration // taking states and matches over
+}
+
+// Timing returns the time of calls so far.
+func (e *Expressions) Timing() ExpressionTiming { return e.timing }
 
 // ExpressionsConfig is the room of a launch. Calls with more are made in several.
 type ExpressionsConfig struct {
 	Bytes   int // of texts, each rounded up to 16; 0 is 64 MiB
 	Streams int // 0 is 32768
 	Hits    int // 0 is 65536; more are searched for again, with more room
+	Threads int // of a block of the kernel: at most 512, 0 is 256
 }
 
 // expressionJob is the pieces of one stream in a launch.
@@ -50,15 +70,20 @@ type expressionJob struct {
 // The structs of expressions.cu.
 type (
 	expressionParams struct {
-		bytes, pieces, first, groups, rows, found, hits, count Ptr
-		streams, groupCount, room, shared                      uint32
+		bytes, pieces, first, groups, which, filter, marks, rows, found, hits, count Ptr
+		streams, groupCount, filtered, markWords, pieceCount, whichCount, room, _    uint32
 	}
-	expressionPiece struct{ off, len, ends, spare uint32 }
+	expressionPiece struct{ off, len, ends, mark uint32 }
 	expressionHit   struct{ piece, end, group, bit uint32 }
 )
 
 const (
-	expressionThreads = 128
+	expressionThreads = 256
+
+	mostExpressionThreads = 512
+
+	markThreads       = 256
+	markBlocks        = 4 // of a multiprocessor
 	expressionClasses = 256
 	expressionQuad    = 16 // texts lie on boundaries of so many bytes
 )
@@ -67,13 +92,13 @@ const (
 func (d *Device) NewExpressions(set *expression.Set, cfg ExpressionsConfig) (*Expressions, error) {
 	e := &Expressions{
 		d: d, set: set, bytes: cmp.Or(cfg.Bytes, 64<<20), streams: cmp.Or(cfg.Streams, 32<<10), room: cmp.Or(cfg.Hits, 64<<10),
-		byKey: map[*expression.Stream]int{},
+		byKey: map[*expression.Stream]int{}, threads: cmp.Or(cfg.Threads, expressionThreads),
 	}
 	if set.Groups() == 0 {
 		return e, nil
 	}
-	if e.bytes < expressionQuad || e.streams < 1 || e.room < 1 {
-		return nil, fmt.Errorf("cuda: a search for expressions in %d bytes of %d streams, with %d matches", e.bytes, e.streams, e.room)
+	if e.bytes < expressionQuad || e.streams < 1 || e.room < 1 || e.threads < 1 || e.threads > mostExpressionThreads {
+		return nil, fmt.Errorf("cuda: a search for expressions in %d bytes of %d streams, with %d matches, by %d threads", e.bytes, e.streams, e.room, e.threads)
 	}
 	if err := e.open(); err != nil {
 		return nil, errors.Join(err, e.Close())
@@ -87,6 +112,22 @@ func (e *Expressions) open() (err error) {
 	}
 	if e.table, err = e.d.Upload(e.set.Image()); err != nil {
 		return err
+	}
+	e.classes = e.set.Classes()
+	var which image.Image
+	for _, c := range e.classes {
+		which.Pointer(image.Bytes(c.Groups))
+	}
+	if e.which, err = e.d.Upload(which); err != nil {
+		return err
+	}
+	if e.set.Filtered() > 0 {
+		if e.marker, err = e.d.Kernel("gk_expression_marks"); err != nil {
+			return err
+		}
+		if e.filter, err = e.d.Upload(e.set.FilterImage()); err != nil {
+			return err
+		}
 	}
 	if e.stream, err = e.d.NewStream(Patient); err != nil {
 		return err
@@ -130,14 +171,19 @@ func (e *Expressions) layout(pieces, streams int) (l expressionLayout) {
 // Close frees what is on the device.
 func (e *Expressions) Close() error {
 	var errs []error
-	if e.table != nil {
-		errs = append(errs, e.table.Close())
+	for _, t := range []*Table{e.table, e.which, e.filter} {
+		if t != nil {
+			errs = append(errs, t.Close())
+		}
 	}
 	if e.stream != nil {
 		errs = append(errs, e.stream.Close())
 	}
+	if e.marks != nil {
+		errs = append(errs, e.marks.Close())
+	}
 	errs = append(errs, e.release())
-	e.table, e.stream = nil, nil
+	e.table, e.which, e.filter, e.stream, e.marks = nil, nil, nil, nil, nil
 	return errors.Join(errs...)
 }
 
@@ -182,9 +228,7 @@ func (e *Expressions) ScanPieces(pieces []expression.Piece, hits []expression.Hi
 		}
 		at += n
 	}
-	slices.SortFunc(hits[first:], func(a, b expression.Hit) int {
-		return cmp.Or(cmp.Compare(a.Text, b.Text), cmp.Compare(a.End, b.End), cmp.Compare(a.Rule, b.Rule))
-	})
+	expression.SortHits(hits[first:], len(pieces))
 	return hits
 }
 
@@ -228,14 +272,22 @@ func (e *Expressions) take(pieces []expression.Piece) int {
 // launch searches pieces that fit, and takes over the streams' states.
 func (e *Expressions) launch(pieces []expression.Piece, hits []expression.Hit) ([]expression.Hit, error) {
 	for {
+		began := time.Now()
 		l := e.layout(len(pieces), len(e.jobs))
-		order, used := e.fill(pieces, l)
-		count, err := e.run(l, used)
+		f := e.fill(pieces, l)
+		if err := e.grow(f.marks); err != nil {
+			return hits, err
+		}
+		began = e.took(&e.timing.Fill, began)
+		count, err := e.run(l, f)
 		if err != nil {
 			return hits, err
 		}
+		began = e.took(&e.timing.Device, began)
 		if count <= e.room { // else the states are still those from before: once more, with room
-			return e.results(l, count, order, hits), nil
+			hits = e.results(l, count, f.order, hits)
+			e.took(&e.timing.Results, began)
+			return hits, nil
 		}
 		if err := e.release(); err != nil {
 			return hits, err
@@ -247,59 +299,104 @@ func (e *Expressions) launch(pieces []expression.Piece, hits []expression.Hit) (
 	}
 }
 
-// fill lays texts, pieces and states out, and returns the pieces of the call in the order of the launch, and the bytes of
-// the texts.
-func (e *Expressions) fill(pieces []expression.Piece, l expressionLayout) (order []uint32, used int) {
+// took adds what has passed since began, and returns the time.
+func (e *Expressions) took(to *time.Duration, began time.Time) time.Time {
+	now := time.Now()
+	*to += now.Sub(began)
+	return now
+}
+
+// grow takes memory for the marks of a launch, of so many words for each filtered automaton.
+func (e *Expressions) grow(words int) (err error) {
+	size := 4 * words * e.set.Filtered()
+	if size == 0 || e.marks != nil && e.marks.Size >= size {
+		return nil
+	}
+	if e.marks != nil {
+		err = e.marks.Close()
+	}
+	if err == nil {
+		e.marks, err = e.d.Alloc(size + size/4)
+	}
+	return err
+}
+
+// filled is what a launch has been filled with.
+type filled struct {
+	order []uint32 // the pieces of the call, in the order of the launch
+	bytes int      // of the texts
+	marks int      // words of an automaton
+}
+
+// fill lays texts, pieces and states out.
+func (e *Expressions) fill(pieces []expression.Piece, l expressionLayout) (f filled) {
 	groups := e.set.Groups()
-	list := unsafe.Slice((*expressionPiece)(unsafe.Pointer(&e.in.Mem[l.pieces])), len(pieces))
-	first := unsafe.Slice((*uint32)(unsafe.Pointer(&e.in.Mem[l.first])), len(e.jobs)+1)
-	rows := unsafe.Slice((*uint16)(unsafe.Pointer(&e.in.Mem[l.rows])), groups*len(e.jobs))
-	found := unsafe.Slice((*uint32)(unsafe.Pointer(&e.in.Mem[l.found])), groups*len(e.jobs))
-	*(*uint32)(unsafe.Pointer(&e.in.Mem[l.count])) = 0
-	order = make([]uint32, 0, len(pieces))
+	list := image.Over[expressionPiece](e.in.Mem[l.pieces:], len(pieces))
+	first := image.Over[uint32](e.in.Mem[l.first:], len(e.jobs)+1)
+	rows := image.Over[uint16](e.in.Mem[l.rows:], groups*len(e.jobs))
+	found := image.Over[uint32](e.in.Mem[l.found:], groups*len(e.jobs))
+	image.Over[uint32](e.in.Mem[l.count:], 1)[0] = 0
+	f.order = make([]uint32, 0, len(pieces))
 	for j := range e.jobs {
 		job := &e.jobs[j]
-		first[j] = uint32(len(order))
+		first[j] = uint32(len(f.order))
 		for _, i := range job.pieces {
 			p := &pieces[i]
-			at := &list[len(order)]
-			*at = expressionPiece{off: uint32(used), len: uint32(len(p.Bytes))}
+			at := &list[len(f.order)]
+			*at = expressionPiece{off: uint32(f.bytes), len: uint32(len(p.Bytes)), mark: uint32(f.marks)}
 			if p.Ends {
 				at.ends = 1
 			}
-			copy(e.in.Mem[used:], p.Bytes)
-			used += (len(p.Bytes) + expressionQuad - 1) &^ (expressionQuad - 1)
-			order = append(order, i)
+			f.bytes += (len(p.Bytes) + expressionQuad - 1) &^ (expressionQuad - 1)
+			f.marks += expression.MarkWords(len(p.Bytes))
+			f.order = append(f.order, i)
 		}
-		for g := range groups {
-			rows[g*len(e.jobs)+j], found[g*len(e.jobs)+j] = job.stream.Rows[g], job.stream.Found[g]
-		}
+		copy(rows[j*groups:], job.stream.Rows)
+		copy(found[j*groups:], job.stream.Found)
 	}
-	first[len(e.jobs)] = uint32(len(order))
-	return order, used
+	first[len(e.jobs)] = uint32(len(f.order))
+	e.copyTexts(pieces, list, f.order)
+	return f
+}
+
+// copyCores is how many cores copy texts: one alone is slower than the bus.
+const copyCores = 4
+
+// copyTexts copies the texts of a launch to where its pieces say.
+func (e *Expressions) copyTexts(pieces []expression.Piece, list []expressionPiece, order []uint32) {
+	share := max(64, (len(order)+copyCores-1)/copyCores)
+	var work sync.WaitGroup
+	for at := 0; at < len(order); at += share {
+		work.Go(func() {
+			for k := at; k < min(len(order), at+share); k++ {
+				copy(e.in.Mem[list[k].off:], pieces[order[k]].Bytes)
+			}
+		})
+	}
+	work.Wait()
 }
 
 // run copies, launches and copies back, and returns how many hits there are.
-func (e *Expressions) run(l expressionLayout, used int) (int, error) {
+func (e *Expressions) run(l expressionLayout, f filled) (int, error) {
 	p := expressionParams{
 		bytes: e.mem.Ptr, pieces: e.mem.Ptr + Ptr(l.pieces), first: e.mem.Ptr + Ptr(l.first), groups: e.table.Ptr,
 		rows: e.mem.Ptr + Ptr(l.rows), found: e.mem.Ptr + Ptr(l.found), hits: e.mem.Ptr + Ptr(l.hits), count: e.mem.Ptr + Ptr(l.count),
-		streams: uint32(len(e.jobs)), groupCount: uint32(e.set.Groups()), room: uint32(e.room), shared: uint32(e.set.Tables()),
+		streams: uint32(len(e.jobs)), groupCount: uint32(e.set.Groups()), filtered: uint32(e.set.Filtered()), markWords: uint32(f.marks),
+		pieceCount: uint32(len(f.order)), room: uint32(e.room),
 	}
-	g := Grid{
-		Blocks:  e.set.Groups() * ((len(e.jobs) + expressionThreads - 1) / expressionThreads),
-		Threads: expressionThreads, Shared: expressionClasses + 2*int(p.shared),
+	if p.filtered > 0 {
+		p.filter, p.marks = e.filter.Ptr, e.marks.Ptr
 	}
 	err := e.d.do(func() error {
-		if used > 0 {
-			if err := e.stream.copyIn(e.mem.Ptr, e.in.Mem[:used]); err != nil {
+		if f.bytes > 0 {
+			if err := e.stream.copyIn(e.mem.Ptr, e.in.Mem[:f.bytes]); err != nil {
 				return err
 			}
 		}
 		if err := e.stream.copyIn(e.mem.Ptr+Ptr(l.pieces), e.in.Mem[l.pieces:l.hits]); err != nil {
 			return err
 		}
-		if err := e.stream.launch(e.kernel, g, bytesOf(&p)); err != nil {
+		if err := e.launches(&p); err != nil {
 			return err
 		}
 		return e.stream.copyOut(e.out.Mem[:l.hits-l.rows], p.rows)
@@ -310,7 +407,7 @@ func (e *Expressions) run(l expressionLayout, used int) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	count := int(*(*uint32)(unsafe.Pointer(&e.out.Mem[l.count-l.rows])))
+	count := int(image.Over[uint32](e.out.Mem[l.count-l.rows:], 1)[0])
 	if n := min(count, e.room) * int(unsafe.Sizeof(expressionHit{})); n > 0 {
 		at := l.hits - l.rows
 		if err := e.stream.CopyOut(e.out, at, p.hits, n); err != nil {
@@ -321,19 +418,47 @@ func (e *Expressions) run(l expressionLayout, used int) (int, error) {
 	return count, err
 }
 
+// launches launches the kernels. For the owner.
+func (e *Expressions) launches(p *expressionParams) error {
+	if words := int(p.filtered * p.markWords); words > 0 {
+		if err := e.d.lib.fill(p.marks, 0, 4*words, e.stream.id); err != nil {
+			return err
+		}
+		warps := markThreads / 32
+		g := Grid{
+			Blocks:  min((int(p.pieceCount)+warps-1)/warps, markBlocks*e.d.info.SMs),
+			Threads: markThreads, Shared: e.set.FilterBytes(),
+		}
+		if err := e.stream.launch(e.marker, g, bytesOf(p)); err != nil {
+			return err
+		}
+	}
+	for i, c := range e.classes {
+		p.which, p.whichCount = e.which.Part(i), uint32(len(c.Groups))
+		if err := e.stream.launch(e.kernel, Grid{
+			Blocks:  len(c.Groups) * ((int(p.streams) + e.threads - 1) / e.threads),
+			Threads: e.threads, Shared: expressionClasses + c.Bytes,
+		}, bytesOf(p)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // results takes states and hits over.
 func (e *Expressions) results(l expressionLayout, count int, order []uint32, hits []expression.Hit) []expression.Hit {
 	groups := e.set.Groups()
-	rows := unsafe.Slice((*uint16)(unsafe.Pointer(&e.out.Mem[0])), groups*len(e.jobs))
-	found := unsafe.Slice((*uint32)(unsafe.Pointer(&e.out.Mem[l.found-l.rows])), groups*len(e.jobs))
+	rows := image.Over[uint16](e.out.Mem, groups*len(e.jobs))
+	found := image.Over[uint32](e.out.Mem[l.found-l.rows:], groups*len(e.jobs))
 	for j := range e.jobs {
 		s := e.jobs[j].stream
-		for g := range groups {
-			s.Rows[g], s.Found[g] = rows[g*len(e.jobs)+j], found[g*len(e.jobs)+j]
-		}
+		copy(s.Rows, rows[j*groups:])
+		copy(s.Found, found[j*groups:])
 	}
-	for i := range count {
-		h := (*expressionHit)(unsafe.Pointer(&e.out.Mem[l.hits-l.rows+i*int(unsafe.Sizeof(expressionHit{}))]))
+	if count == 0 {
+		return hits
+	}
+	for _, h := range image.Over[expressionHit](e.out.Mem[l.hits-l.rows:], count) {
 		hits = append(hits, expression.Hit{Text: order[h.piece], End: h.end, Rule: e.set.Rule(h.group, h.bit)})
 	}
 	return hits

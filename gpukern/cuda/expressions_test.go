@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"bytes"
 	"errors"
 	"math/rand/v2"
 	"slices"
@@ -9,8 +10,8 @@ import (
 	"github.com/millrace/millrace/gpukern/expression"
 )
 
-// literalProgram is a program for a text in which a dot is any byte, a star repeats the byte before it, and "^" and "$" are the
-// begin and the end of the text.
+// literalProgram is a program for a text in which a dot is any byte, a star repeats the byte before it, "^" and "$" are the
+// begin and the end of the text, and "|" is the edge of a word.
 func literalProgram(text string) (p expression.Program) {
 	next := func() int32 { return int32(len(p)) + 1 }
 	for i := 0; i < len(text); i++ {
@@ -20,6 +21,8 @@ func literalProgram(text string) (p expression.Program) {
 			in.Op = expression.Begin
 		case '$':
 			in.Op = expression.End
+		case '|':
+			in.Op = expression.WordEdge
 		case '.':
 			in.Set = expression.ByteSet{^uint64(0), ^uint64(0), ^uint64(0), ^uint64(0)}
 		default:
@@ -60,7 +63,27 @@ func expressionTexts(g *rand.Rand, n int) (all []string) {
 		}
 		all = append(all, s)
 	}
-	return append(all, "a...........b") // 2^12 states
+	all = append(all, "a...........b") // 2^12 states
+	return append(all, sleepers...)
+}
+
+// sleepers are expressions whose automata sleep until a literal wakes them.
+var sleepers = []string{"kqkq", "..kqab", "zkq..*ab", "kqab$", "qzqz.*kk*q", "k*zzzzq", "|kqkqz", "|zzkq"}
+
+// randomText is dense, with matches everywhere, or long and sparse: what stands between its words wakes no automaton.
+func randomText(g *rand.Rand) []byte {
+	if g.IntN(2) == 0 {
+		text := make([]byte, g.IntN(90))
+		for k := range text {
+			text[k] = "abc-"[g.IntN(4)]
+		}
+		return text
+	}
+	text := bytes.Repeat([]byte{"-a"[g.IntN(2)]}, g.IntN([...]int{700, 700, 9000}[g.IntN(3)]))
+	for range g.IntN(9) {
+		copy(text[g.IntN(len(text)+1):], [...]string{"kqkq", "zzkqab", "kqkqz", "zkqabab", "qzqz", "kkq", "zzzzq", "kqa", "kq", "ab", "zzz"}[g.IntN(10)])
+	}
+	return text
 }
 
 // expressionBed searches the same pieces on the device and on the CPU.
@@ -77,6 +100,9 @@ func newExpressionBed(t *testing.T, d *Device, seed uint64, cfg ExpressionsConfi
 	t.Helper()
 	b := &expressionBed{t: t, g: rand.New(rand.NewPCG(seed, 7))}
 	b.set = expressionSet(t, expressionTexts(b.g, 60)...)
+	if b.set.Filtered() < 1 || b.set.Filtered() == b.set.Groups() {
+		t.Fatalf("%d of %d automata are filtered", b.set.Filtered(), b.set.Groups())
+	}
 	b.e = must(d.NewExpressions(b.set, cfg))(t)
 	t.Cleanup(func() {
 		if err := b.e.Close(); err != nil {
@@ -99,11 +125,7 @@ func (b *expressionBed) round(n int) {
 		if over[s] {
 			b.mine[s], b.theirs[s], over[s] = b.set.NewStream(), b.set.NewStream(), false
 		}
-		text := make([]byte, b.g.IntN(90))
-		for k := range text {
-			text[k] = "abc-"[b.g.IntN(4)]
-		}
-		pieces[i] = expression.Piece{Bytes: text, Stream: b.mine[s], Ends: b.g.IntN(9) == 0}
+		pieces[i] = expression.Piece{Bytes: randomText(b.g), Stream: b.mine[s], Ends: b.g.IntN(9) == 0}
 		others[i] = pieces[i]
 		others[i].Stream = b.theirs[s]
 		over[s] = pieces[i].Ends
@@ -177,7 +199,7 @@ func TestExpressionsOutliveTheDevice(t *testing.T) {
 func TestExpressionsRefuseNoRoom(t *testing.T) {
 	d, _ := openFake(t)
 	set := expressionSet(t, "ab")
-	for _, cfg := range []ExpressionsConfig{{Bytes: 8}, {Streams: -1}, {Hits: -1}} {
+	for _, cfg := range []ExpressionsConfig{{Bytes: 8}, {Streams: -1}, {Hits: -1}, {Threads: 513}} {
 		if e, err := d.NewExpressions(set, cfg); err == nil {
 			t.Errorf("%+v: %v", cfg, errors.Join(e.Close(), errors.New("no error")))
 		}

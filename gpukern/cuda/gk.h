@@ -182,6 +182,7 @@ GK_FN u64 gk_clock(void)
 
 /* Atomics, at the scope of the device. */
 GK_FN u32 gk_atomic_add(u32 *a, u32 v) { return (u32)__nvvm_atom_add_gen_i((int *)a, (int)v); }
+GK_FN u32 gk_atomic_or(u32 *a, u32 v) { return (u32)__nvvm_atom_or_gen_i((int *)a, (int)v); }
 GK_FN u64 gk_atomic_add_u64(u64 *a, u64 v) { return (u64)__nvvm_atom_add_gen_ll((long long *)a, (long long)v); }
 GK_FN u32 gk_atomic_cas(u32 *a, u32 old, u32 v)
 {

@@ -114,6 +114,7 @@ GK_FN u64 gk_clock(void)
 }
 
 GK_FN u32 gk_atomic_add(u32 *a, u32 v) { return __atomic_fetch_add(a, v, __ATOMIC_SEQ_CST); }
+GK_FN u32 gk_atomic_or(u32 *a, u32 v) { return __atomic_fetch_or(a, v, __ATOMIC_SEQ_CST); }
 GK_FN u64 gk_atomic_add_u64(u64 *a, u64 v) { return __atomic_fetch_add(a, v, __ATOMIC_SEQ_CST); }
 GK_FN u32 gk_atomic_cas(u32 *a, u32 old, u32 v)
 {

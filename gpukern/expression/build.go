@@ -144,8 +144,11 @@ func (b *builder) build() (group, error) {
 		first = beforeNothing
 	}
 	b.state(nil, first, 0)
+	for _, c := range b.sample { // those to wake up in
+		b.state(nil, b.beforeOf(c), 0)
+	}
 	for at := 0; at < len(b.states); at++ {
-		if len(b.states)*len(b.sample) > b.bound {
+		if (1+len(b.states))*len(b.sample) > b.bound {
 			return group{}, errTooLarge
 		}
 		b.expand(int32(at))
@@ -259,46 +262,16 @@ func (b *builder) step(reads []int32, c byte, mask uint32) int32 {
 		}
 	}
 	slices.Sort(threads)
-	p := beforeOther
-	switch b.aheadOf(c) {
-	case aheadWord:
-		p = beforeWord
-	case aheadNewline:
-		p = beforeNewline
-	}
-	return b.state(slices.Compact(threads), p, mask)
+	return b.state(slices.Compact(threads), b.beforeOf(c), mask)
 }
 
-// group lays the states out: those with a mask last.
-func (b *builder) group() group {
-	stride := len(b.sample)
-	g := group{class: b.class, rules: b.rules, stride: uint32(stride), next: make([]uint16, 0, len(b.states)*stride)}
-	order := make([]int32, 0, len(b.states))
-	place := make([]uint16, len(b.states))
-	for _, masked := range []bool{false, true} {
-		if masked {
-			g.accept = uint32(len(order) * stride)
-		}
-		for i := range b.states {
-			if (b.states[i].mask != 0) == masked {
-				place[i] = uint16(len(order) * stride)
-				order = append(order, int32(i))
-			}
-		}
+// beforeOf returns what conditions see of a byte that has been read.
+func (b *builder) beforeOf(c byte) before {
+	switch b.aheadOf(c) {
+	case aheadWord:
+		return beforeWord
+	case aheadNewline:
+		return beforeNewline
 	}
-	for _, i := range order {
-		s := &b.states[i]
-		for _, to := range s.next {
-			g.next = append(g.next, place[to])
-		}
-		g.final = append(g.final, s.final)
-		if s.mask != 0 {
-			g.masks = append(g.masks, s.mask)
-		}
-	}
-	if len(g.next)%2 != 0 {
-		g.next = append(g.next, 0) // kernels copy two words at a time
-	}
-	g.start = place[0]
-	return g
+	return beforeOther
 }

@@ -3,7 +3,6 @@ package expression
 import (
 	"errors"
 	"fmt"
-	"slices"
 )
 
 // Pattern is an expression, and the number by which matches name it.
@@ -24,9 +23,11 @@ const MaxPatterns = 1 << 16
 
 // Set is compiled expressions.
 type Set struct {
-	groups  []group
-	refused []uint32 // rules, in the order of the patterns
-	rules   int
+	groups   []group // by kind
+	filtered int     // how many of them wait for the literals of filter
+	filter   filter
+	refused  []uint32 // rules, in the order of the patterns
+	rules    int
 }
 
 // group is the automaton of some expressions. A state is the place of its row in next: with it a step is one
@@ -34,16 +35,22 @@ type Set struct {
 //
 //	row = next[row + class[c]]
 //
-// Rows from accept on are states in which expressions end: masks[(row-accept)/stride] says which.
+//	| 0    | below rest             | below accept | from accept on                             |
+//	| dead | nothing of a match yet |              | masks[(row-accept)/stride] say what ended |
 type group struct {
 	next   []uint16
 	class  [256]uint8
 	masks  []uint32 // expressions that ended before the byte that led here, of the last states
 	final  []uint32 // expressions that end where the text does, of all states
+	idle   []uint16 // by class: the row behind a byte, where nothing of a match has been read
 	rules  []uint32 // by bit
 	stride uint32   // words of a row: the classes
+	rest   uint32   // place of the first row with something of a match
 	accept uint32   // place of the first row with a mask
+	full   uint32   // the mask of all expressions
 	start  uint16   // row
+
+	reciprocal uint32 // of stride, in 32 bits, rounded up: exact for places
 }
 
 // errTooLarge reports an automaton beyond its bound.
@@ -52,47 +59,50 @@ var errTooLarge = errors.New("automaton too large")
 // Compile compiles expressions. Those whose automaton would pass MaxTable, or that ask for something behind the end
 // of a line that may be the last, are refused: Refused lists them. Rules need not be different; equal ones are
 // found once each.
-func Compile(patterns []Pattern) (*Set, error) {
+func Compile(patterns []Pattern) (*Set, error) { return newSet(patterns, true) }
+
+// CompileUnfiltered is Compile without the filter: all automata see all of a text, whatever it is. It shows what the filter
+// is worth.
+func CompileUnfiltered(patterns []Pattern) (*Set, error) { return newSet(patterns, false) }
+
+func newSet(patterns []Pattern, filter bool) (*Set, error) {
 	if len(patterns) > MaxPatterns {
 		return nil, fmt.Errorf("a set has at most %d expressions", MaxPatterns)
 	}
 	s := new(Set)
-	var ready []Pattern
+	refused := make([]bool, len(patterns))
+	var list []candidate
 	for i, p := range patterns {
 		if err := p.Program.check(); err != nil {
 			return nil, fmt.Errorf("expression %d: %w", i, err)
 		}
 		q, ok := p.Program.resolved()
-		if !ok {
-			s.refused = append(s.refused, p.Rule)
+		if refused[i] = !ok; ok {
+			list = append(list, newCandidate(i, Pattern{q, p.Rule}, filter))
+		}
+	}
+	sortCandidates(list)
+	var waits [][]factor
+	for guess := 4; len(list) > 0; {
+		g, n := largest(list, guess)
+		if guess = n; n == 0 {
+			refused[list[0].index] = true
+			list, guess = list[1:], 1
 			continue
 		}
-		ready = append(ready, Pattern{q, p.Rule})
+		s.groups, s.rules = append(s.groups, g), s.rules+n
+		if list[0].kind == filtered {
+			waits = append(waits, factors(list[:n]))
+		}
+		list = list[n:]
 	}
-	for part := range slices.Chunk(ready, MaxGroup) {
-		s.add(part)
+	s.filtered, s.filter = len(waits), newFilter(waits)
+	for i := range refused {
+		if refused[i] {
+			s.refused = append(s.refused, patterns[i].Rule)
+		}
 	}
 	return s, nil
-}
-
-// add makes groups of some patterns: one, or those of each half.
-func (s *Set) add(part []Pattern) {
-	bound := groupTable
-	if len(part) == 1 {
-		bound = MaxTable
-	}
-	b := newBuilder(part, bound)
-	if g, err := b.build(); err == nil {
-		s.groups = append(s.groups, g)
-		s.rules += len(part)
-		return
-	}
-	if len(part) == 1 {
-		s.refused = append(s.refused, part[0].Rule)
-		return
-	}
-	s.add(part[:len(part)/2])
-	s.add(part[len(part)/2:])
 }
 
 // Refused borrows the rules of the expressions that are in no group.
@@ -104,6 +114,14 @@ func (s *Set) Groups() int {
 		return 0
 	}
 	return len(s.groups)
+}
+
+// Filtered returns how many of the automata, the first, are awake only behind a literal that their matches begin with.
+func (s *Set) Filtered() int {
+	if s == nil {
+		return 0
+	}
+	return s.filtered
 }
 
 // Len returns how many expressions are searched for.
@@ -121,7 +139,7 @@ func (s *Set) Size() (n int) {
 	}
 	for i := range s.groups {
 		g := &s.groups[i]
-		n += 2*len(g.next) + 256 + 4*(len(g.masks)+len(g.final)+len(g.rules))
+		n += 2*(len(g.next)+len(g.idle)) + 256 + 4*(len(g.masks)+len(g.final)+len(g.rules))
 	}
-	return n
+	return n + 4*len(s.filter.bloom) + 16*len(s.filter.slots) + 4*len(s.filter.uses)
 }

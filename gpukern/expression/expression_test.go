@@ -2,6 +2,7 @@ package expression
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"regexp"
@@ -184,6 +185,141 @@ func TestCutsChangeNothing(t *testing.T) {
 		sortHits(got)
 		if sortHits(want); !slices.Equal(got, want) {
 			t.Fatalf("%q in %q: %v in pieces, %v in one", exprs, text, got, want)
+		}
+	}
+}
+
+// sparse returns a long text of one byte and some words.
+func (g maker) sparse(words []string) []byte {
+	b := bytes.Repeat([]byte{"--a\n"[g.IntN(4)]}, g.IntN([...]int{1200, 12000}[g.IntN(2)]))
+	for range g.IntN(9) {
+		w := words[g.IntN(len(words))]
+		copy(b[g.IntN(len(b)+1):], w[:1+g.IntN(len(w))]+[...]string{"", " ", "a", "\n"}[g.IntN(4)])
+	}
+	return b
+}
+
+// TestSleepingChangesNothing compares filtered automata with the same that see everything, on streams of long pieces with few
+// beginnings of matches, cut anywhere.
+func TestSleepingChangesNothing(t *testing.T) {
+	words := []string{"kqkq", "zkqabab", "xKQzxkq", "qzqz--kkkq", "zzzzq", "kqa", "jjjj.jjjj", "wwwwa\nwwww"}
+	found, asleep := 0, 0
+	for seed := range uint64(300) {
+		g := maker{rand.New(rand.NewPCG(seed, 3))}
+		exprs := []string{"kqkq", "..kqab", `\bkqab`, "(?m:^wwww)", "(?i:xkqzx).*q", "zzzz.*kq", "[ab]?.{3}qzqz", `kq\w+b`, "(?:jjjj|wwww)+a", "a.*kqkq", `qzqz(?m:$)`, "zkq+ab*a"}
+		g.Shuffle(len(exprs), func(i, j int) { exprs[i], exprs[j] = exprs[j], exprs[i] })
+		exprs = exprs[:1+g.IntN(len(exprs))]
+		var list []Pattern
+		for i, e := range exprs {
+			list = append(list, Pattern{programOf(t, e), uint32(i + 1)})
+		}
+		s, awake := compile(t, exprs...), must(CompileUnfiltered(list))(t)
+		asleep += s.Filtered()
+		mine, theirs := s.NewStream(), awake.NewStream()
+		for last := false; !last; {
+			text := g.sparse(words)
+			last = g.IntN(4) == 0
+			got := s.ScanPieces([]Piece{{Bytes: text, Stream: mine, Ends: last}}, nil)
+			want := awake.ScanPieces([]Piece{{Bytes: text, Stream: theirs, Ends: last}}, nil)
+			if !slices.Equal(got, want) {
+				t.Fatalf("seed %d: %q in %q: %v, want %v", seed, exprs, text, got, want)
+			}
+			found += len(got)
+		}
+	}
+	if found < 400 || asleep < 250 {
+		t.Errorf("%d matches, %d filtered automata", found, asleep)
+	}
+}
+
+// TestSleepersWakeAtTheEndOfAPiece cuts a match anywhere, behind pieces of all lengths.
+func TestSleepersWakeAtTheEndOfAPiece(t *testing.T) {
+	const match = "abkqab"
+	s := compile(t, "..kqab")
+	if s.Filtered() != 1 {
+		t.Fatal("the automaton is not filtered")
+	}
+	for size := range 300 {
+		for cut := 1; cut < len(match); cut++ {
+			stream := s.NewStream()
+			first := s.ScanPieces([]Piece{{Bytes: append(bytes.Repeat([]byte{'-'}, size), match[:cut]...), Stream: stream}}, nil)
+			hits := s.ScanPieces([]Piece{{Bytes: []byte(match[cut:]), Stream: stream, Ends: true}}, first)
+			if want := (Hit{End: uint32(len(match) - cut), Rule: 1}); len(hits) != 1 || hits[0] != want {
+				t.Fatalf("cut behind %d dashes and %q: %v, want %v", size, match[:cut], hits, want)
+			}
+		}
+	}
+}
+
+// must returns what f returned without an error.
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+// TestFactors names the literals that each match of an expression has, and where.
+func TestFactors(t *testing.T) {
+	gram := func(s string) uint32 {
+		return fold(uint32(s[0]) | uint32(s[1])<<8 | uint32(s[2])<<16 | uint32(s[3])<<24)
+	}
+	for expr, want := range map[string]factor{
+		"abcd":               {0, []uint32{gram("abcd")}},
+		"abcdkqzx":           {0, []uint32{gram("abcd")}},
+		".kqzx":              {1, []uint32{gram("kqzx")}},
+		"(?:kqzx|jqzx)a":     {1, []uint32{gram("qzxa")}},
+		"(?:kqzx|jqzy)":      {0, []uint32{gram("jqzy"), gram("kqzx")}},
+		"a*kqzx":             {0, []uint32{gram("aaaa"), gram("aaak"), gram("aakq"), gram("akqz"), gram("kqzx")}},
+		"KQ[zx]{2}":          {0, []uint32{gram("kqxx"), gram("kqzx"), gram("kqxz"), gram("kqzz")}},
+		`\bkq\x00\x7f`:       {0, []uint32{gram("kq\x20\x7f")}},
+		"[^a]{3}(?i:kqzx)b*": {3, []uint32{gram("kqzx")}},
+	} {
+		f, ok := programOf(t, expr).factor()
+		if slices.Sort(want.grams); !ok || f.at != want.at || !slices.Equal(f.grams, want.grams) {
+			t.Errorf("%s: %+v, %v; want %+v", expr, f, ok, want)
+		}
+	}
+	for _, expr := range []string{"abc", "ab.*d", "(?:abcd)?", "[a-z]{4}", "abc|kqzxy", ".{36}kqzx", ".*kqzx", ""} {
+		if f, ok := programOf(t, expr).factor(); ok {
+			t.Errorf("%s: %+v", expr, f)
+		}
+	}
+	for expr, want := range map[string]bool{"^a": true, "(?:^a|^b)": true, "^": true, "(?:^a|b)": false, "(?m:^a)": false, "a^": false, `\b^a`: true} {
+		if got := programOf(t, expr).anchored(); got != want {
+			t.Errorf("%s is anchored: %v", expr, got)
+		}
+	}
+}
+
+// TestWhatCannotBeFoundIsDead: an automaton whose expressions were found, or can no longer be, reads no further.
+func TestWhatCannotBeFoundIsDead(t *testing.T) {
+	for expr, text := range map[string]string{"^ab": "b", "^a.c": "abb", "ab": "-ab-", "^a|b": "b-", "[^-]{3}": "ab"} {
+		s := compile(t, expr)
+		stream := s.NewStream()
+		s.Scan([]byte(text), stream, nil)
+		if dead, want := stream.Rows[0] == 0, expr != "[^-]{3}"; dead != want {
+			t.Errorf("%s behind %q: row %d", expr, text, stream.Rows[0])
+		}
+	}
+}
+
+func TestHitsAreSorted(t *testing.T) {
+	for _, scale := range []uint32{1, 1 << 20} { // those that are far apart are compared, not counted
+		g := rand.New(rand.NewPCG(9, 9))
+		var list []Hit
+		for range 500 {
+			list = append(list, Hit{Text: uint32(g.IntN(9)), End: scale * uint32(g.IntN(5)), Rule: uint32(g.IntN(5))})
+		}
+		want := slices.Clone(list)
+		slices.SortFunc(want, func(a, b Hit) int {
+			return cmp.Or(cmp.Compare(a.Text, b.Text), cmp.Compare(a.End, b.End), cmp.Compare(a.Rule, b.Rule))
+		})
+		if SortHits(list, 9); !slices.Equal(list, want) {
+			t.Errorf("%v, want %v", list, want)
 		}
 	}
 }

@@ -31,6 +31,8 @@ const (
 type expressionFigures struct {
 	Expressions int     `json:"expressions"`
 	Automata    int     `json:"automata"`
+	Filtered    int     `json:"filtered"` // of the automata, those that sleep until a literal wakes them
+	Threads     int     `json:"threads"`  // of a block of the kernel
 	TableBytes  int     `json:"table_bytes"`
 	Refused     int     `json:"refused"`
 	CompileS    float64 `json:"compile_seconds"`
@@ -41,8 +43,20 @@ type expressionFigures struct {
 	OneCore     float64 `json:"one_core_bytes_per_second"`
 	AllCores    float64 `json:"all_cores_bytes_per_second"`
 	GPU         float64 `json:"gpu_bytes_per_second"` // from host memory and back, with all that a call does
+	GPUFill     float64 `json:"gpu_fill_share"`       // of a call's time, in which the host lays texts and states out
+	GPUDevice   float64 `json:"gpu_device_share"`     // in which it waits for copies and kernels
 	GPUWatts    float64 `json:"gpu_watts"`
 }
+
+// expressionVariant is a way to search.
+type expressionVariant struct {
+	unfiltered bool
+	threads    int
+	one        bool // whether a single core is measured, too
+}
+
+// The variants of sets of a thousand expressions and more; smaller ones have the first.
+var expressionVariants = []expressionVariant{{threads: 256, one: true}, {threads: 512}, {unfiltered: true, threads: 256, one: true}, {unfiltered: true, threads: 512}}
 
 // streamsOf cuts text into pieces of a size, each a stream of its own.
 func streamsOf(set *expression.Set, text []byte, size int) (pieces []expression.Piece) {
@@ -83,9 +97,11 @@ func TestMeasureExpressions(t *testing.T) {
 			name  string
 			bytes []byte
 		}{{"captures", captures}, {"random", random}} {
-			f := measureExpressions(t, dev, all[:min(n, len(all))], text.name, text.bytes)
-			rows = append(rows, f)
-			t.Logf("%+v", f)
+			for _, v := range expressionVariants[:map[bool]int{true: len(expressionVariants), false: 1}[n >= 1000]] {
+				f := measureExpressions(t, dev, all[:min(n, len(all))], v, text.name, text.bytes)
+				rows = append(rows, f)
+				t.Logf("%+v", f)
+			}
 		}
 	}
 	info := dev.Info()
@@ -111,26 +127,53 @@ func cpuName() string {
 	return name
 }
 
-func measureExpressions(t *testing.T, dev *cuda.Device, lines []string, name string, sample []byte) expressionFigures {
+// expressionSet compiles lines.
+func expressionSet(t *testing.T, lines []string, unfiltered bool) *expression.Set {
 	t.Helper()
-	const size = 16 << 10
-	began := time.Now()
+	key := fmt.Sprint(len(lines), unfiltered)
+	if expressionSets[key] == nil {
+		expressionSets[key] = compileExpressions(t, lines, unfiltered)
+	}
+	return expressionSets[key]
+}
+
+// expressionSets are the sets compiled so far, by how many lines they have.
+var expressionSets = map[string]*expression.Set{}
+
+func compileExpressions(t *testing.T, lines []string, unfiltered bool) *expression.Set {
+	t.Helper()
 	p, err := filter.ParsePatterns("p", strings.Join(lines, "\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	set := p.Expressions()
+	if !unfiltered {
+		return p.Expressions()
+	}
+	set, err := expression.CompileUnfiltered(p.Programs())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+func measureExpressions(t *testing.T, dev *cuda.Device, lines []string, v expressionVariant, name string, sample []byte) expressionFigures {
+	t.Helper()
+	const size = 16 << 10
+	began := time.Now()
+	set := expressionSet(t, lines, v.unfiltered)
 	f := expressionFigures{
-		Expressions: set.Len(), Automata: set.Groups(), TableBytes: set.Size(), Refused: len(set.Refused()), CompileS: time.Since(began).Seconds(),
+		Expressions: set.Len(), Automata: set.Groups(), Filtered: set.Filtered(), Threads: v.threads, TableBytes: set.Size(), Refused: len(set.Refused()), CompileS: time.Since(began).Seconds(),
 		Text: name, StreamBytes: size,
 	}
 	text := slices.Concat(slices.Repeat([][]byte{sample}, 1+(32<<20)/len(sample))...)[:32<<20]
 	f.Bytes = len(text)
 
-	one := streamsOf(set, text[:max(size, min(len(text), 64<<20/max(1, set.Groups())))], size)
-	began = time.Now()
-	set.ScanPieces(one, nil)
-	f.OneCore = float64(len(one)*size) / time.Since(began).Seconds()
+	if v.one {
+		one := streamsOf(set, text[:max(size, min(len(text), 128<<20/max(1, set.Groups())))], size)
+		began = time.Now()
+		set.ScanPieces(one, nil)
+		f.OneCore = float64(len(one)*size) / time.Since(began).Seconds()
+	}
 
 	cores, err := choose.NewOpener(choose.OpenConfig{Kind: choose.KindCPU})
 	if err != nil {
@@ -145,17 +188,23 @@ func measureExpressions(t *testing.T, dev *cuda.Device, lines []string, name str
 	hits := search.ScanPieces(want, nil)
 	f.AllCores, f.Matches = float64(len(text))/time.Since(began).Seconds(), len(hits)
 
-	e, err := dev.NewExpressions(set, cuda.ExpressionsConfig{Bytes: 32 << 20, Streams: 4096, Hits: 1 << 20})
+	e, err := dev.NewExpressions(set, cuda.ExpressionsConfig{Bytes: 32 << 20, Streams: 4096, Hits: 1 << 20, Threads: v.threads})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer e.Close()
 	var rates []float64
-	for range 4 { // the first is not counted
+	var first cuda.ExpressionTiming
+	var all float64
+	for i := range 4 { // the first is not counted
 		got := streamsOf(set, text, size)
 		began = time.Now()
 		found := e.ScanPieces(got, nil)
-		rates = append(rates, float64(len(text))/time.Since(began).Seconds())
+		took := time.Since(began).Seconds()
+		rates = append(rates, float64(len(text))/took)
+		if all += took; i == 0 {
+			all, first = 0, e.Timing()
+		}
 		if e.Lost() != nil || !slices.Equal(found, hits) {
 			t.Fatalf("%d matches on the GPU, %d on cores, lost: %v", len(found), len(hits), e.Lost())
 		}
@@ -165,6 +214,8 @@ func measureExpressions(t *testing.T, dev *cuda.Device, lines []string, name str
 			}
 		}
 	}
+	spent := e.Timing()
+	f.GPUFill, f.GPUDevice = (spent.Fill-first.Fill).Seconds()/all, (spent.Device-first.Device).Seconds()/all
 	f.GPUWatts, _ = dev.Watts()
 	slices.Sort(rates[1:])
 	f.GPU = rates[2]
@@ -202,4 +253,20 @@ func megabytes(rate float64) string {
 		return fmt.Sprintf("%.1f", rate/1e6)
 	}
 	return fmt.Sprintf("%.0f", rate/1e6)
+}
+
+// readResults reads a file of bench/results.
+func readResults(t *testing.T, name string, to any) {
+	t.Helper()
+	root, err := checkout.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := os.ReadFile(filepath.Join(root, "bench/results", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(raw, to); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -54,7 +54,7 @@ func TestExpressionsAreFoundAlongFlows(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 	x := rep.Expressions
-	if x == nil || x.Expressions != 3 || x.Automata != 1 || x.Streams != 3 || x.Bytes != 46 || x.NotFollowed != 0 {
+	if x == nil || x.Expressions != 3 || x.Automata != 2 || x.Streams != 3 || x.Bytes != 46 || x.NotFollowed != 0 {
 		t.Errorf("%+v", x)
 	}
 	if rep.Patterns[0].Packets != 1 || rep.Patterns[0].Matches != 1 || rep.Patterns[1].Packets != 2 {
