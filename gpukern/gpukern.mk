@@ -2,7 +2,7 @@
 
 MUST_GPU ?=
 
-.PHONY: kernels ptxas nvdisasm sass gpu-test gpu-bench gpu-sanitize cavp
+.PHONY: kernels ptxas nvdisasm sass gpu-test gpu-bench gpu-soak gpu-sanitize cavp
 
 gpu-test: ## the tests of the kernels and engines on the GPU; without one it says what is missing, and fails with MUST_GPU=1
 	@out=$$(MILLRACE_MUST_GPU=$(MUST_GPU) $(GO) test -count=1 -v -run '^TestGPUIsWhatTheKernelsNeed$$' ./gpukern/cuda 2>&1) || { echo "$$out"; exit 1; }; \
@@ -18,6 +18,11 @@ gpu-bench: build ## measure the batch engine (suite kern) and inspection in the 
 	$(GO) -C bench run . -suite kern $(BENCHFLAGS)
 	$(GO) -C bench run . -suite inspection-gateway $(BENCHFLAGS)
 	MILLRACE_MUST_GPU=1 $(GO) test -run '^$$' -bench . ./gpukern/cuda/pubkey ./gpukern/cuda/symmetric
+
+gpu-soak: ## compare 10.7 million operations of the GPU with crypto/*, in a minute on 16 cores, into bench/results/gpu-soak-h200.json
+	@mkdir -p $(BIN)
+	MILLRACE_MUST_GPU=1 MILLRACE_SOAK=1 MILLRACE_OUT=$(abspath $(BIN)) $(GO) -C internal/app/kernbench test -count=1 -run '^TestSoak$$' -v .
+	mv $(BIN)/soak.json bench/results/gpu-soak-h200.json
 
 # Parts of NIST's vectors are in internal/testkit/cavp/testdata. The files as NIST published them (csrc.nist.gov, Cryptographic
 # Algorithm Validation Program), without their folders, are 12 MB and not in the repository.

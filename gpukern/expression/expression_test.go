@@ -251,6 +251,19 @@ func TestSleepersWakeAtTheEndOfAPiece(t *testing.T) {
 	}
 }
 
+// TestSleepersKnowTheByteBefore: what stands in front of the block that an automaton wakes up in decides on the edge of a word.
+func TestSleepersKnowTheByteBefore(t *testing.T) {
+	s := compile(t, `\bkqab`)
+	for size := BlockBytes; size < 4*BlockBytes; size += BlockBytes / 2 {
+		for before, want := range map[byte]int{'-': 1, 'a': 0} {
+			text := append(bytes.Repeat([]byte{before}, size), "kqab"...)
+			if hits := s.ScanPieces([]Piece{{Bytes: text, Stream: s.NewStream(), Ends: true}}, nil); len(hits) != want {
+				t.Errorf("behind %d times %q: %v", size, before, hits)
+			}
+		}
+	}
+}
+
 // must returns what f returned without an error.
 func must[T any](v T, err error) func(testing.TB) T {
 	return func(t testing.TB) T {
