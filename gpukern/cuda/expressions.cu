@@ -138,14 +138,14 @@ GK_KERNEL(gk_expression_marks, struct gk_expressions, GK_MARK_THREADS)
 }
 
 /* gk_report appends the expressions of a mask. */
-GK_SLOW void gk_report(struct gk_hit *hits, u32 *count, u32 room, u32 mask, u32 piece, u32 end, u32 group)
+GK_FN void gk_report(const struct gk_expressions *p, u32 mask, u32 piece, u32 end, u32 group)
 {
-	u32 at = gk_atomic_add(count, gk_popc(mask));
+	u32 at = gk_atomic_add(p->count, gk_popc(mask));
 
 	for (; mask != 0; mask &= mask - 1, at++) {
 		struct gk_quad q = {{piece, end, group, gk_ctz(mask)}};
-		if (at < room)
-			gk_store_quad(&hits[at], q);
+		if (at < p->room)
+			gk_store_quad(&p->hits[at], q);
 	}
 }
 
@@ -158,15 +158,35 @@ struct gk_runner {
 	u32 group, row, found;
 };
 
-/* gk_ended notes the expressions that ended before the byte at at. */
-GK_FN void gk_ended(const struct gk_expressions *p, struct gk_runner *r, u32 piece, u32 at)
+/* gk_mask_of returns the expressions that ended before the byte that led to a row. There are masks, since any row has ended some;
+ * reading the first one in place of none takes no branch. */
+GK_FN u32 gk_mask_of(const struct gk_runner *r, u32 row)
 {
-	u32 fresh = r->masks[(u64)(r->row - r->accept) * r->reciprocal >> 32] & ~r->found;
+	u32 mask = r->masks[(u64)(gk_max(row, r->accept) - r->accept) * r->reciprocal >> 32];
 
-	if (fresh == 0)
+	return row < r->accept ? 0 : mask;
+}
+
+/* gk_ended notes what ended before the bytes that led to n rows, two in a word, the first of which is at at. */
+GK_FN void gk_ended(const struct gk_expressions *p, struct gk_runner *r, const u32 *rows, u32 n, u32 piece, u32 at)
+{
+	u32 any = 0;
+
+#pragma unroll
+	for (u32 i = 0; i < GK_QUAD; i++)
+		if (i < n)
+			any |= gk_mask_of(r, rows[i / 2] >> 16 * (i & 1) & 0xffff);
+	any &= ~r->found;
+	if (any == 0)
 		return;
-	gk_report(p->hits, p->count, p->room, fresh, piece, at, r->group);
-	r->found |= fresh;
+#pragma unroll
+	for (u32 i = 0; i < GK_QUAD; i++) {
+		u32 fresh = i < n ? gk_mask_of(r, rows[i / 2] >> 16 * (i & 1) & 0xffff) & any : 0;
+		if (fresh != 0)
+			gk_report(p, fresh, piece, at + i, r->group);
+		any &= ~fresh;
+		r->found |= fresh;
+	}
 	if (r->found == r->full)
 		r->row = 0; /* nothing is left to be found */
 }
@@ -183,33 +203,37 @@ GK_FN struct gk_quad gk_classes(const u8 *class_of, struct gk_quad q)
 	return q;
 }
 
-/* gk_step reads a byte of a class. */
-GK_FN void gk_step(const struct gk_expressions *p, struct gk_runner *r, u32 class_, u32 piece, u32 at)
+/* gk_steps reads n of the sixteen bytes of a quad. What has ended is looked at behind the last of them: were it looked at
+ * in each step, the lanes of a warp would part there and walk one by one. */
+GK_FN void gk_steps(const struct gk_expressions *p, struct gk_runner *r, struct gk_quad q, u32 n, u32 piece, u32 at)
 {
-	r->row = r->next[r->row + class_];
-	if (r->row >= r->accept)
-		gk_ended(p, r, piece, at);
+	u32 rows[GK_QUAD / 2] = {0, 0, 0, 0, 0, 0, 0, 0}, most = 0;
+
+	q = gk_classes(r->class_of, q);
+#pragma unroll
+	for (u32 i = 0; i < GK_QUAD; i++) {
+		u32 next = r->next[r->row + (q.w[i / 4] >> 8 * (i & 3) & 255)];
+		if (i < n)
+			r->row = next;
+		most = gk_max(most, r->row);
+		rows[i / 2] |= r->row << 16 * (i & 1);
+	}
+	if (most >= r->accept)
+		gk_ended(p, r, rows, n, piece, at);
 }
 
 /* gk_block_of searches a text from at, on a boundary of sixteen, to end. */
 GK_FN void gk_block_of(const struct gk_expressions *p, struct gk_runner *r, const u8 *text, u32 piece, u32 at, u32 end)
 {
-	struct gk_quad q = {{0, 0, 0, 0}};
+	struct gk_quad q = gk_table_quad(text + at);
 
-	if (at < end)
-		q = gk_table_quad(text + at);
-	for (; at + GK_QUAD <= end; at += GK_QUAD) {
+	for (; at < end; at += GK_QUAD) {
 		struct gk_quad ahead = q;
 		if (at + GK_QUAD < end)
 			ahead = gk_table_quad(text + at + GK_QUAD);
-		q = gk_classes(r->class_of, q);
-#pragma unroll
-		for (u32 i = 0; i < GK_QUAD; i++)
-			gk_step(p, r, q.w[i / 4] >> 8 * (i & 3) & 255, piece, at + i);
+		gk_steps(p, r, q, gk_min(GK_QUAD, end - at), piece, at);
 		q = ahead;
 	}
-	for (; at < end; at++)
-		gk_step(p, r, r->class_of[text[at]], piece, at);
 }
 
 /* gk_next_marked returns the begin of the first marked block from at on, or until. */
@@ -247,7 +271,7 @@ GK_FN void gk_scan(const struct gk_expressions *p, struct gk_runner *r, const st
 	if (t.ends) {
 		u32 fresh = g->final[r->row / g->stride] & ~r->found;
 		if (fresh != 0)
-			gk_report(p->hits, p->count, p->room, fresh, piece, t.len, r->group);
+			gk_report(p, fresh, piece, t.len, r->group);
 		r->found |= fresh;
 	}
 }

@@ -113,14 +113,18 @@ func (p Program) factor() (best factor, ok bool) {
 				best, least, ok = factor{at, grams}, often, true
 			}
 		}
-		from = from[:0]
-		for _, pc := range list {
-			from = append(from, p[pc].X)
-		}
-		slices.Sort(from)
-		from = slices.Clone(slices.Compact(from))
+		from = p.follow(list)
 	}
 	return best, ok
+}
+
+// follow returns where the expression goes on behind bytes that list reads.
+func (p Program) follow(list []int32) (next []int32) {
+	for _, pc := range list {
+		next = append(next, p[pc].X)
+	}
+	slices.Sort(next)
+	return slices.Compact(next)
 }
 
 // grams lists the literals that begin with what list reads, and how often one stands anywhere. It fails where there are too

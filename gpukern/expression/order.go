@@ -22,11 +22,12 @@ type candidate struct {
 	index  int // in the list of patterns
 	kind   kind
 	factor factor
+	least  int    // bytes of the shortest match, at most mostLeast
 	key    []byte // expressions that begin alike share states
 }
 
 func newCandidate(index int, p Pattern, filter bool) candidate {
-	c := candidate{Pattern: p, index: index, kind: always, key: p.Program.key()}
+	c := candidate{Pattern: p, index: index, kind: always, least: p.Program.shortest(), key: p.Program.key()}
 	if p.Program.anchored() {
 		c.kind = begins
 	} else if filter {
@@ -43,6 +44,22 @@ func factors(list []candidate) (all []factor) {
 		all = append(all, list[i].factor)
 	}
 	return all
+}
+
+// mostLeast is the length of matches from which on they are rare alike.
+const mostLeast = 4
+
+// shortest returns the bytes of the shortest match, or mostLeast if that has more.
+func (p Program) shortest() int {
+	from := []int32{0}
+	for n := range mostLeast {
+		list, matched := p.reads(from)
+		if matched {
+			return n
+		}
+		from = p.follow(list)
+	}
+	return mostLeast
 }
 
 // keyLen is how many instructions order expressions.
@@ -68,7 +85,7 @@ func (p Program) key() (k []byte) {
 // sortCandidates brings together those that may share an automaton, by kind, and then those that begin alike.
 func sortCandidates(list []candidate) {
 	slices.SortStableFunc(list, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(a.kind, b.kind), bytes.Compare(a.key, b.key))
+		return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.least, b.least), bytes.Compare(a.key, b.key))
 	})
 }
 

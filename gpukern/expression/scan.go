@@ -155,7 +155,7 @@ func (g *group) scan(text []byte, at int, to *uint16, found *uint32, hits []Hit)
 	for i := at; i < len(text); i++ {
 		row = uint32(next[row+uint32(g.class[text[i]])])
 		if row >= accept {
-			if hits = g.note(g.masks[(row-accept)/g.stride], found, i, hits); *found == g.full {
+			if hits = g.note(g.maskOf(row), found, i, hits); *found == g.full {
 				row = 0
 				break
 			}
@@ -185,7 +185,7 @@ func (s *Set) scanFour(which *[4]int32, text []byte, at int, t *Stream, hits []H
 			for k, row := range [4]*uint32{&r0, &r1, &r2, &r3} {
 				if q := g[k]; *row >= q.accept {
 					found := &t.Found[which[k]]
-					if hits = q.note(q.masks[(*row-q.accept)/q.stride], found, i, hits); *found == q.full {
+					if hits = q.note(q.maskOf(*row), found, i, hits); *found == q.full {
 						*row = 0
 					}
 				}
@@ -197,6 +197,9 @@ func (s *Set) scanFour(which *[4]int32, text []byte, at int, t *Stream, hits []H
 	}
 	return hits
 }
+
+// maskOf returns the expressions that ended before the byte that led to a row.
+func (g *group) maskOf(row uint32) uint32 { return g.masks[uint64(row-g.accept)*uint64(g.reciprocal)>>32] }
 
 // note appends the expressions of a mask that are new.
 func (g *group) note(mask uint32, found *uint32, end int, hits []Hit) []Hit {

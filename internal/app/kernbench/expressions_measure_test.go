@@ -56,7 +56,7 @@ type expressionVariant struct {
 }
 
 // The variants of sets of a thousand expressions and more; smaller ones have the first.
-var expressionVariants = []expressionVariant{{threads: 256, one: true}, {threads: 512}, {unfiltered: true, threads: 256, one: true}, {unfiltered: true, threads: 512}}
+var expressionVariants = []expressionVariant{{threads: 256, one: true}, {unfiltered: true, threads: 256, one: true}}
 
 // streamsOf cuts text into pieces of a size, each a stream of its own.
 func streamsOf(set *expression.Set, text []byte, size int) (pieces []expression.Piece) {
