@@ -199,7 +199,9 @@ func (s *Set) scanFour(which *[4]int32, text []byte, at int, t *Stream, hits []H
 }
 
 // maskOf returns the expressions that ended before the byte that led to a row.
-func (g *group) maskOf(row uint32) uint32 { return g.masks[uint64(row-g.accept)*uint64(g.reciprocal)>>32] }
+func (g *group) maskOf(row uint32) uint32 {
+	return g.masks[uint64(row-g.accept)*uint64(g.reciprocal)>>32]
+}
 
 // note appends the expressions of a mask that are new.
 func (g *group) note(mask uint32, found *uint32, end int, hits []Hit) []Hit {

@@ -25,9 +25,9 @@ const soakScale = "MILLRACE_SOAK"
 // soak runs operations on a device, and compares each with crypto/*.
 type soak struct {
 	device *cuda.Device
-	keys  *pubkey.Engine
-	texts *symmetric.Engine
-	seed  uint64
+	keys   *pubkey.Engine
+	texts  *symmetric.Engine
+	seed   uint64
 }
 
 // soakOp is an operation of the comparison.
