@@ -321,7 +321,7 @@ func (e *Expressions) grow(words int) (err error) {
 	return err
 }
 
-// filled is what a launch has been filled with.
+// filled holds the sizes and the order of a launch whose memory has been filled.
 type filled struct {
 	order []uint32 // the pieces of the call, in the order of the launch
 	bytes int      // of the texts
@@ -359,7 +359,7 @@ func (e *Expressions) fill(pieces []expression.Piece, l expressionLayout) (f fil
 	return f
 }
 
-// copyCores is how many cores copy texts: one alone is slower than the bus.
+// copyCores bounds the cores that copy texts: one alone is slower than the bus.
 const copyCores = 4
 
 // copyTexts copies the texts of a launch to where its pieces say.

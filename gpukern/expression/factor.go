@@ -12,7 +12,7 @@ const (
 	maxFactor   = 1e-3 // expected places of one in a text that may begin a match
 )
 
-// factor is what a match of an expression cannot lack: one of some literals of four bytes, at a fixed distance from
+// factor holds literals of four bytes, one of which every match of an expression has, at a fixed distance from
 // where the match begins. Letters are folded (fold), so that a literal stands for all cases of itself.
 type factor struct {
 	at    int // bytes of the match in front of it

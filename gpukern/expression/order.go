@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// kind is how much of a text an automaton has to see.
+// kind names the part of a text that an automaton has to see.
 type kind uint8
 
 const (
@@ -62,7 +62,7 @@ func (p Program) shortest() int {
 	return mostLeast
 }
 
-// keyLen is how many instructions order expressions.
+// keyLen bounds the instructions that order expressions.
 const keyLen = 60
 
 // key is the byte sets along the first way through a program.
