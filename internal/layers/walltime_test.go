@@ -19,6 +19,7 @@ const measured = `
 cmd/millrace/scale_test.go                         : rate, the records that the log may have grow with the time
 gpukern/cuda/pubkey/bench_test.go                  : clock, of benchmarks' figures
 internal/app/kernbench/expressions_measure_test.go : clock, of figures that a run prints and stores
+internal/app/kernbench/soak_test.go : clock, of figures that a run prints and stores
 filter/ebpf/defence_test.go                        : rate, of token buckets in the kernel
 internal/testkit/interop/programs/page_test.go     : clock, a column of the page that it writes
 l4/control/flat_test.go                            : clock, of a benchmark's figure
