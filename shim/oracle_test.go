@@ -86,6 +86,7 @@ func TestOracle(t *testing.T) {
 	}
 	for _, mode := range oracleModes {
 		t.Run(mode.name, func(t *testing.T) {
+			t.Parallel()
 			b := newBed(t, func(c *Config) { c.ThroughLoop = mode.loop })
 			env := []string{"LD_PRELOAD=" + lib, "MILLRACE_SHIM=" + b.cfg.Path}
 			if mode.rings {
@@ -123,6 +124,7 @@ func TestRebind(t *testing.T) {
 		want := oracle(t, "rebind", part)
 		for _, mode := range oracleModes {
 			t.Run(part+"/"+mode.name, func(t *testing.T) {
+				t.Parallel()
 				b := newBed(t, func(c *Config) { c.ThroughLoop = mode.loop })
 				env := []string{"LD_PRELOAD=" + lib, "MILLRACE_SHIM=" + b.cfg.Path}
 				if mode.rings {
@@ -145,6 +147,7 @@ func TestCorners(t *testing.T) {
 				continue // SO_LINGER of 0 makes no reset there (docs/shim.md)
 			}
 			t.Run(part+"/"+mode.name, func(t *testing.T) {
+				t.Parallel()
 				b := newBed(t, func(c *Config) { c.ThroughLoop = mode.loop })
 				env := []string{"LD_PRELOAD=" + lib, "MILLRACE_SHIM=" + b.cfg.Path}
 				if mode.rings {
