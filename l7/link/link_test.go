@@ -98,3 +98,47 @@ func TestInputOutlivesTheOutput(t *testing.T) {
 		}
 	}
 }
+
+// lastWriter is a connection that notes which bytes were written as the last.
+type lastWriter struct {
+	counted
+	last, other string
+}
+
+func (c *lastWriter) Write(p []byte) (int, error)     { c.other += string(p); return len(p), nil }
+func (c *lastWriter) WriteLast(p []byte) (int, error) { c.last += string(p); return len(p), nil }
+func (c *lastWriter) Close()                          { c.ends++ }
+func (c *lastWriter) Linger()                         { c.ends++ }
+func (c *lastWriter) Abort()                          {}
+
+// Bytes behind which the output ends are written as the last ones. Those before a reset are not: it would take them along.
+func TestLastBytesAreWrittenAsSuch(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		end  func(*Link)
+		last bool
+		ends int
+	}{
+		{"goes on", func(*Link) {}, false, 0},
+		{"output ends", (*Link).CloseWrite, true, 1},
+		{"closes", (*Link).Close, true, 1},
+		{"lingers", func(l *Link) { l.CloseBy(Linger); l.Close() }, true, 1},
+		{"reset", func(l *Link) { l.CloseBy(Reset); l.Close() }, false, 0},
+	} {
+		r := NewRunner(memtransport.New())
+		conn := &lastWriter{}
+		l := New(&r, nil)
+		l.Conn, l.Session = conn, &heard{}
+		l.Out = append(l.Buffer(), "content"...)
+		l.Touch()
+		c.end(l)
+		r.Run.run()
+		want, other := "", "content"
+		if c.last {
+			want, other = other, want
+		}
+		if conn.last != want || conn.other != other || conn.ends != c.ends || l.Written != 7 {
+			t.Errorf("%s: %q as the last, %q otherwise, %d ends, %d bytes", c.name, conn.last, conn.other, conn.ends, l.Written)
+		}
+	}
+}

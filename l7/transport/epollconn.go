@@ -30,6 +30,7 @@ const (
 	queued               // in EpollLoop.again
 	outputEnd            // CloseWrite was called
 	ofClient             // it was accepted
+	held                 // the kernel may hold the last bytes, see WriteLast
 )
 
 // connEvents are the events that a connection is registered for, once.
@@ -187,6 +188,16 @@ func (c *epollConn) callAgain() {
 // Write implements Conn.
 func (c *epollConn) Write(p []byte) (int, error) { return c.send(p, 0) }
 
+// WriteLast implements LastWriter by MSG_MORE: the kernel keeps what does not fill a segment, and adds FIN to it. Without it FIN is a
+// packet of its own, which costs this thread as much as the response, since it also runs the receive path of a peer on this machine.
+func (c *epollConn) WriteLast(p []byte) (int, error) {
+	n, err := c.send(p, unix.MSG_MORE)
+	if n > 0 && n == len(p) { // of a part nothing is kept (tcp_sendmsg pushes it)
+		c.flags |= held
+	}
+	return n, err
+}
+
 // send is Write with flags of send(2).
 func (c *epollConn) send(p []byte, flags uintptr) (int, error) {
 	if c.fd < 0 {
@@ -257,16 +268,21 @@ func (c *epollConn) CloseWrite() error {
 	if c.fd < 0 {
 		return ErrClosed
 	}
+	c.flags &^= held
 	if _, _, errno := unix.RawSyscall(unix.SYS_SHUTDOWN, uintptr(c.fd), unix.SHUT_WR, 0); errno != 0 {
 		return errno
 	}
 	return nil
 }
 
-// Close implements Conn. The kernel sends what was written.
+// Close implements Conn. The kernel sends what was written. What it holds leaves before: close(2) with unread input sends a reset in its
+// place.
 func (c *epollConn) Close() {
 	if c.fd < 0 {
 		return
+	}
+	if c.flags&held != 0 {
+		_ = c.CloseWrite() // it fails only where the connection has failed
 	}
 	c.loop.conns.remove(c.slot)
 	c.loop.stats.open.Add(-1)
@@ -287,6 +303,7 @@ func (c *epollConn) Abort() {
 	if c.fd < 0 {
 		return
 	}
+	c.flags &^= held
 	reset := unix.Linger{Onoff: 1}
 	_, _, _ = unix.RawSyscall6(unix.SYS_SETSOCKOPT, uintptr(c.fd), unix.SOL_SOCKET, unix.SO_LINGER,
 		uintptr(unsafe.Pointer(&reset)), unsafe.Sizeof(reset), 0)

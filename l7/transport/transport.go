@@ -77,6 +77,14 @@ type Conn interface {
 	Remote() netip.AddrPort
 }
 
+// LastWriter is a Conn whose last bytes can wait for the end of the output: both leave in one segment then, where they would in two.
+// Package tcp does so by itself, since it sends after the batch.
+type LastWriter interface {
+	// WriteLast is Write of bytes behind which the caller ends the output, by CloseWrite, Close or Linger, before anything else. A
+	// part that the send buffer does not take is written as by Write.
+	WriteLast(p []byte) (int, error)
+}
+
 // FileSender is a Conn whose transport reads files itself.
 type FileSender interface {
 	// SendFile sends head and n bytes of a file from an offset, as one Write would do: all, or what the send buffer takes, which it
