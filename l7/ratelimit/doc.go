@@ -7,10 +7,11 @@
 // and GCRA"). A key has one number, the theoretical arrival time: the time at which all that it has spent is given back. So a key
 // whose time has passed is the same as one that is not there, and to forget it is exact.
 //
-// Memory is fixed. The table has 32 bytes for each of Options.Keys: buckets of eight keys, of which each key has two to choose from
-// (Azar, Broder, Karlin and Upfal, "Balanced Allocations", 1999), on average half full. With as many keys in use as Options.Keys the
-// expected number of full pairs is below 1e-15. Beyond it the key that has the least spent makes room, and Evicted counts it: it
-// begins anew.
+// Memory is fixed. The table has 32 bytes for each of Options.Keys: buckets of eight keys, on average half full, of which each key has
+// two. It is in the first, unless that has five keys or more: then in the one that has fewer (after Azar, Broder, Karlin and Upfal,
+// "Balanced Allocations", 1999). So with half of the keys in use 19 look-ups in 20 read one bucket, and with as many keys in use as
+// Options.Keys, a million, the expected number of full pairs is 1e-7. Beyond it the key that has the least spent makes room, and
+// Evicted counts it: it begins anew.
 //
 // A Limit is shared by all loops. A key that is there is changed by one compare-and-swap, so that what is allowed over all loops
 // together is exact. New keys take one of 64 locks, so that two loops do not enter one key twice. Each loop brings its own time:

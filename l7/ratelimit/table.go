@@ -6,6 +6,9 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/clock"
 )
@@ -13,12 +16,15 @@ import (
 const (
 	ways  = 8 // places of a bucket
 	mean  = 4 // keys of a bucket, with as many keys as the table is for
+	spill = 5 // keys that the first bucket of a key has before the second is looked at
 	locks = 64
+	// hugeLeast is from how many bytes on a table asks for huge pages: one of fewer stays in the caches.
+	hugeLeast = 4 << 20
 	// claimed is the time of a place that gets another key at the moment.
 	claimed = math.MinInt64
 )
 
-// bucket has the keys in one cache line and their times in another: most look-ups read one of each.
+// bucket has the keys in one cache line and their times in the next, which processors fetch with it: most look-ups read one of each.
 //
 //	0    8                64   72              128
 //	+----+----+ ... +----+----+----+ ... +----+
@@ -46,11 +52,20 @@ type table struct {
 
 func newTable(keys int) table {
 	t := table{buckets: make([]bucket, max(2, (keys+mean-1)/mean))}
+	t.adviseHuge()
 	t.entering = new([locks]struct {
 		sync.Mutex
 		_ [56]byte
 	})
 	return t
+}
+
+// adviseHuge asks for huge pages, as each look-up is in another place: with small ones it costs a walk of page tables beside the cache
+// line, on a virtual machine one of two levels. It is a hint: a kernel without them has the same table, slower.
+func (t *table) adviseHuge() {
+	if size := len(t.buckets) * int(unsafe.Sizeof(bucket{})); size >= hugeLeast { // an object of its own, which begins with a page
+		_ = unix.Madvise(unsafe.Slice((*byte)(unsafe.Pointer(&t.buckets[0])), size), unix.MADV_HUGEPAGE)
+	}
 }
 
 // of returns the two buckets of a key, which are different ones: by the high bits of two products (Lemire, "Fast Random Integer
@@ -65,18 +80,18 @@ func (t *table) of(key uint64) (a, b *bucket) {
 	return &t.buckets[i], &t.buckets[j]
 }
 
-// find returns the place of a key.
+// find returns the place of a key. Nearly all are in their first bucket, see spill: the second is not read ahead.
 func (t *table) find(key uint64) place {
 	a, b := t.of(key)
-	// With many keys all of these miss the caches. Loads whose results are not used begin together, and none waits for another.
-	a.tats[0].Load()
-	b.keys[0].Load()
-	b.tats[0].Load()
-	for i := range a.keys {
-		if a.keys[i].Load() == key {
-			return place{&a.keys[i], &a.tats[i]}
-		}
+	if p := a.find(key); p.tat != nil {
+		return p
 	}
+	return b.find(key)
+}
+
+// find returns the place of a key in the bucket.
+func (b *bucket) find(key uint64) place {
+	b.tats[0].Load() // the line with the time begins to load with that of the keys: with many keys both miss the caches
 	for i := range b.keys {
 		if b.keys[i].Load() == key {
 			return place{&b.keys[i], &b.tats[i]}
@@ -110,10 +125,13 @@ func (t *table) enter(now clock.Time, key uint64, tat clock.Time, evicted *atomi
 	}
 }
 
-// freer returns a free place of the bucket that has more of them, or, where there is none, that of the key which has the least to
-// lose.
+// freer returns a free place of the first bucket while that has few keys, else of the bucket that has more of them, or, where there is
+// none, that of the key which has the least to lose.
 func freer(now clock.Time, a, b *bucket) (p place, tat int64) {
 	p, tat, free := a.scan(now)
+	if free > ways-spill {
+		return p, tat
+	}
 	q, other, more := b.scan(now)
 	if more > free || free == 0 && more == 0 && other < tat {
 		return q, other
