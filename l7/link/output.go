@@ -34,8 +34,8 @@ func (l *Link) Accepts() bool {
 
 // send writes to the connection. Behind the last bytes the output ends at once, so that they may leave with its end.
 func (l *Link) send(p []byte) (n int, err error) {
-	if last := l.lastWriter(); last != nil {
-		n, err = last.WriteLast(p)
+	if l.endsSoon() {
+		n, err = l.sendLast(p)
 	} else {
 		n, err = l.Conn.Write(p)
 	}
@@ -43,13 +43,16 @@ func (l *Link) send(p []byte) (n int, err error) {
 	return n, err
 }
 
-// lastWriter returns the connection where flushed ends the output as soon as all that is gathered has left, in order.
-func (l *Link) lastWriter() transport.LastWriter {
-	if l.Stage == Closing && l.Mode != Reset || l.output == OutputEnding || l.output == OutputNotified {
-		last, _ := l.Conn.(transport.LastWriter)
-		return last
+// endsSoon reports whether flushed ends the output as soon as all that is gathered has left, in order.
+func (l *Link) endsSoon() bool {
+	return l.Stage == Closing && l.Mode != Reset || l.output == OutputEnding || l.output == OutputNotified
+}
+
+func (l *Link) sendLast(p []byte) (int, error) {
+	if last, can := l.Conn.(transport.LastWriter); can {
+		return last.WriteLast(p)
 	}
-	return nil
+	return l.Conn.Write(p)
 }
 
 // Through sends content without gathering it, if it is large and nothing else waits, and returns how much was sent.
