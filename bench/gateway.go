@@ -22,7 +22,8 @@ var gatewaySuite = harness.Suite{
 		"Three network namespaces, client -- proxy -- backend, joined by veth pairs and made anew for every run. The proxy runs on " +
 			"CPU 1 with one worker, thread or loop; the generator runs on CPU 0, and so does the backend where there are fewer than four " +
 			"CPUs. Of hyperthreads, each has a core of its own. own is the CPU time of the proxy's process, user and system, per operation: the figure to compare. The rate is that " +
-			"of the slowest of the three, which is often the generator's CPU.",
+			"of the slowest of the three, which is often the generator's CPU. Proxies in Go have as many processors of the runtime " +
+			"(GOMAXPROCS) as CPUs, which is Go's own choice.",
 		"Generator and backend are the same for all (package webpeer). The generator compares length and content of every response; " +
 			"a run with an error has no figure.",
 	},
@@ -123,14 +124,15 @@ func (b *gatewayBench) ours(p *webProxy, c webConfig) {
 		line, _, _ := strings.Cut(strings.TrimSpace(err.Error()), "\n")
 		p.absent = "the configuration is refused: " + line
 	}
-	p.argv = []string{b.millrace.Path, "gateway", "-c", file}
-	if c.loops > 1 { // the runtime takes as many processors as it is bound to, not the two of other parts
-		p.argv = append([]string{"env", "-u", "GOMAXPROCS"}, p.argv...)
-	}
+	p.argv = append(processorsAsCPUs(), b.millrace.Path, "gateway", "-c", file)
 	if p.afxdp = c.afxdp; c.afxdp {
 		p.ready = "msg=gateway"
 	}
 }
+
+// processorsAsCPUs is the beginning of a command in Go which has as many processors of the runtime as CPUs, by Go's own choice, and not the two
+// of other parts. With more than it has CPUs a thread that the kernel has taken off holds up each collection (docs/design/010).
+func processorsAsCPUs() []string { return []string{"env", "-u", "GOMAXPROCS"} }
 
 // libraries are the proxies that role web-proxy plays, by its -as.
 var libraries = map[string]string{webGo: "net/http", webQUICGo: "quic-go", webOwn: "millrace", webOwnXDP: "millrace"}
@@ -151,7 +153,7 @@ func (b *gatewayBench) part(p webProxy, w webRow, cpus []int, s *site) harness.P
 			c := webConfig{dir: b.dir, rsa: w.rsa}
 			o.Cert, o.Key = c.cert(), c.key()
 		}
-		part.Argv = append([]string{b.e.Self, "role", "web-proxy", "-as", as, "-to", w.address()}, o.Args()...)
+		part.Argv = append(append(processorsAsCPUs(), b.e.Self, "role", "web-proxy", "-as", as, "-to", w.address()), o.Args()...)
 		return part
 	}
 	ready := []string{"-at", fmt.Sprintf("%s:%d", serviceAddr, webPort)}
