@@ -140,6 +140,9 @@ func (c *Context) emit(number uint32, p *roce.Packet, pieces [][]byte) bool {
 		DstMAC: way.hop.MAC, VLAN: way.hop.VLAN, Src: c.addr, Dst: way.addr, TOS: c.cfg.TOS, TTL: 64, ID: c.id,
 		SrcPort: sourcePort(c.polled.qp.QPN()),
 	}
+	if c.polled.cfg.LineRate > 0 && p.Opcode != roce.CNP {
+		e.TOS |= uint8(wire.ECT0)
+	}
 	c.id++
 	if way.own {
 		return c.emitLocal(&e, p, pieces)

@@ -21,6 +21,7 @@ type QPConfig struct {
 	SendDepth      int    // 0 is 128
 	RecvDepth      int    // 0 is 128
 	Window         uint32 // packets in flight; 0 is transport.DefaultWindow
+	LineRate       uint64 // of the link in bits per second, for congestion control (DCQCN) of RC and UC; 0 is none
 }
 
 // QP is a queue pair.
@@ -69,7 +70,7 @@ func (p *PD) CreateQP(cfg QPConfig) (*QP, error) {
 	}
 	var err error
 	q.qp, err = transport.New(transport.Config{
-		Service: cfg.Service, QPN: c.freeQPN(), PD: p.id, Memory: c.table, SendDepth: cfg.SendDepth, Recv: recv, Window: cfg.Window,
+		Service: cfg.Service, QPN: c.freeQPN(), PD: p.id, Memory: c.table, SendDepth: cfg.SendDepth, Recv: recv, Window: cfg.Window, LineRate: cfg.LineRate,
 		SendDone: cfg.SendCQ.push, RecvDone: cfg.RecvCQ.push,
 	})
 	if err != nil {

@@ -3,6 +3,7 @@ package transport
 import (
 	"encoding/binary"
 
+	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/rdma/memory"
 	"github.com/millrace/millrace/rdma/roce"
 )
@@ -186,14 +187,20 @@ func (q *QP) inputDuplicate(p *roce.Packet) Reason {
 	return Duplicate
 }
 
-// pollAnswers sends what waits. It reports false where out has no room.
-func (q *QP) pollAnswers(out Output) bool {
+// pollAnswers sends what waits. It reports false where out has no room, or the rate does not permit more now.
+func (q *QP) pollAnswers(now clock.Time, out Output) bool {
 	a := &q.resp.answers
+	if q.resp.cnpDue {
+		q.out = roce.Packet{Opcode: roce.CNP, DestQP: q.attr.DestQP, Flags: roce.BECN}
+		if q.resp.cnpDue = !q.send(out, 0, nil); q.resp.cnpDue {
+			return false
+		}
+	}
 	for a.size > 0 {
 		v := a.at(0)
 		switch v.kind {
 		case answerRead:
-			if done, ok := q.sendReadResponse(v, out); !ok {
+			if done, ok := q.sendReadResponse(now, v, out); !ok {
 				return false
 			} else if !done {
 				continue
@@ -227,10 +234,13 @@ func (q *QP) sendAcknowledgement(v *answer, out Output) bool {
 
 // sendReadResponse sends packets of a response until it is complete or out has no room. Where the region has ended meanwhile, v
 // becomes a NAK.
-func (q *QP) sendReadResponse(v *answer, out Output) (done, ok bool) {
+func (q *QP) sendReadResponse(now clock.Time, v *answer, out Output) (done, ok bool) {
 	w := &v.record
 	start := w.first
 	for {
+		if !q.pace.mayLeave(now) {
+			return false, false
+		}
 		at := uint32(distance(start, v.psn)) * q.attr.MTU
 		size := min(w.length-at, q.attr.MTU)
 		p := &q.out
@@ -249,6 +259,7 @@ func (q *QP) sendReadResponse(v *answer, out Output) (done, ok bool) {
 		if !q.send(out, 0, pieces) {
 			return false, false
 		}
+		q.pace.left(now, int(size)+overhead)
 		if v.psn == w.last {
 			return true, true
 		}

@@ -44,11 +44,13 @@ type end struct {
 	recvs  []Completion
 	other  *end
 	timer  clock.Time
+	tos    uint8
 	room   int // packets that out takes; negative: any number
 	drops  [Reasons]int
 	wrong  int // frames whose ICRC was wrong
 	record func(p roce.Packet, payload int)
-	lose   func(p *roce.Packet) bool // of packets that this side sends
+	lose   func(p *roce.Packet) bool                   // of packets that this side sends
+	route  func(frame []byte) (at clock.Time, ok bool) // of frames that this side sends, instead of the link
 }
 
 // packetInFlight is a frame that arrives at a time.
@@ -81,20 +83,20 @@ const everything = memory.LocalWrite | memory.RemoteWrite | memory.RemoteRead | 
 
 // options of a pair; the zero value is an RC pair with MTU 256.
 type options struct {
-	service   roce.Transport
-	mtu       uint32
-	psn       uint32
-	memory    int
-	depth     int
-	seed      uint64
-	retries   uint8
-	rnr       uint8
-	noRNR     bool
-	reads     uint8
-	window    uint32
-	shared    bool
-	imp       impairment
-	unlimited bool
+	service roce.Transport
+	mtu     uint32
+	psn     uint32
+	memory  int
+	depth   int
+	seed    uint64
+	retries uint8
+	rnr     uint8
+	noRNR   bool
+	reads   uint8
+	window  uint32
+	shared  bool
+	imp     impairment
+	line    uint64 // congestion control, and packets that are ECN-capable
 }
 
 func newPair(t testing.TB, o options) *pair {
@@ -135,9 +137,12 @@ func (p *pair) newEnd(name string, host byte, o *options) *end {
 	if e.key, err = e.tab.Register(1, e.mem, vaBase, everything); err != nil {
 		p.t.Fatal(err)
 	}
+	if o.line > 0 {
+		e.tos = uint8(wire.ECT0)
+	}
 	e.rq = NewRecvQueue(o.depth, o.shared, nil)
 	e.qp, err = New(Config{
-		Service: o.service, QPN: 0x100 + uint32(host), PD: 1, Memory: e.tab, SendDepth: o.depth, Recv: e.rq, Window: o.window,
+		Service: o.service, QPN: 0x100 + uint32(host), PD: 1, Memory: e.tab, SendDepth: o.depth, Recv: e.rq, Window: o.window, LineRate: o.line,
 		SendDone: func(c Completion) { e.sends = append(e.sends, c) },
 		RecvDone: func(c Completion) { e.recvs = append(e.recvs, c) },
 	})
@@ -177,10 +182,17 @@ func (e *end) output(_ uint32, pk *roce.Packet, pieces [][]byte) bool {
 	if p.limit--; p.limit < 0 {
 		p.t.Fatal("the packets do not end")
 	}
-	env := roce.Envelope{Src: e.addr, Dst: e.other.addr, SrcPort: 50000, TTL: 64}
+	env := roce.Envelope{Src: e.addr, Dst: e.other.addr, SrcPort: 50000, TTL: 64, TOS: e.tos}
 	frame := make([]byte, roce.Overhead+size)
 	frame = frame[:roce.Build(frame, &env, pk, pieces...)]
 	if e.lose != nil && e.lose(pk) {
+		return true
+	}
+	if e.route != nil {
+		if at, ok := e.route(frame); ok {
+			p.seq++
+			heap.Push(&p.flying, packetInFlight{at, p.seq, e.other, frame})
+		}
 		return true
 	}
 	chance := func(n int) bool { return p.r.IntN(1000) < n }
@@ -233,13 +245,18 @@ func (p *pair) step() bool {
 	}
 	p.now = max(p.now, next)
 	for len(p.flying) > 0 && p.flying[0].at <= p.now {
-		f := heap.Pop(&p.flying).(packetInFlight)
-		f.to.input(f.frame)
-		if p.r.IntN(2) == 0 { // so that several packets meet one poll
-			f.to.poll()
-		}
+		p.deliver()
 	}
 	return true
+}
+
+// deliver gives the first packet in flight to its receiver.
+func (p *pair) deliver() {
+	f := heap.Pop(&p.flying).(packetInFlight)
+	f.to.input(f.frame)
+	if p.r.IntN(2) == 0 { // so that several packets meet one poll
+		f.to.poll()
+	}
 }
 
 // run steps until nothing is left to happen.

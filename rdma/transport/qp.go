@@ -21,6 +21,10 @@ type Config struct {
 	SendDone, RecvDone func(Completion) // take completions in order; called from Input, Poll, Post* and Modify
 
 	Window uint32 // packets in flight; 0 is DefaultWindow
+
+	// LineRate is the rate of the link in bits per second for congestion control (DCQCN) of RC and UC, which wants
+	// packets sent as ECN-capable; 0 is none.
+	LineRate uint64
 }
 
 // DefaultWindow is the number of packets in flight, as rdma_rxe has it.
@@ -55,6 +59,7 @@ type QP struct {
 	peer  wire.Addr
 	req   requester
 	resp  responder
+	pace  reactionPoint
 	count Counters
 	out   roce.Packet // the packet that is sent; here because Output would move one of a function to the heap
 }
@@ -112,6 +117,7 @@ func (q *QP) Modify(to State, a Attr, peer wire.Addr) error {
 		q.attr.MTU, q.attr.DestQP, q.attr.RecvPSN, q.attr.Access = a.MTU, a.DestQP, a.RecvPSN, a.Access
 		q.attr.MaxDestReads, q.attr.RNRTimer = a.MaxDestReads, a.RNRTimer
 		q.peer = peer
+		q.pace.init(q.cfg.LineRate)
 		q.resp.begin(&q.attr)
 	case ReadyToSend:
 		if q.state == ReadyToReceive {
@@ -211,8 +217,7 @@ func (q *QP) input(now clock.Time, f *roce.Frame) Reason {
 	p := &f.Packet
 	switch {
 	case p.Opcode == roce.CNP:
-		q.count.CongestionNotes++
-		return OtherOpcode
+		return q.inputCNP(now, f)
 	case p.Opcode.Transport() != q.cfg.Service:
 		return WrongService
 	case !q.state.answers():
@@ -221,6 +226,9 @@ func (q *QP) input(now clock.Time, f *roce.Frame) Reason {
 		return WrongPKey
 	case q.cfg.Service != roce.UD && f.Src != q.peer:
 		return WrongSource
+	}
+	if q.cfg.LineRate > 0 && f.ECN() == wire.CE && q.cfg.Service != roce.UD {
+		q.notifyCongestion(now)
 	}
 	switch q.cfg.Service {
 	case roce.UD:
@@ -241,14 +249,42 @@ func samePartition(a, b uint16) bool { return (a^b)&0x7fff == 0 && (a|b)&0x8000 
 // Poll sends what is due and returns when it wants to be called again if nothing happens before. It is called after Input,
 // Post* and Modify, after out has had no room, and at that time.
 func (q *QP) Poll(now clock.Time, out Output) clock.Time {
-	if q.state.answers() && !q.pollAnswers(out) {
-		return now // no room: what follows has none either
+	paced := clock.Never
+	if q.state.answers() && !q.pollAnswers(now, out) {
+		if q.pace.mayLeave(now) {
+			return now // no room: what follows has none either
+		}
+		paced = q.pace.next
 	}
 	if !q.state.sends() {
-		return clock.Never
+		return paced
 	}
 	q.checkTimer(now)
-	return q.pollSends(now, out)
+	return min(paced, q.pollSends(now, out))
+}
+
+// inputCNP handles a congestion notification of the peer (A17.9.3).
+func (q *QP) inputCNP(now clock.Time, f *roce.Frame) Reason {
+	switch {
+	case q.cfg.LineRate == 0 || q.cfg.Service == roce.UD:
+		return OtherOpcode
+	case !q.state.answers():
+		return WrongState
+	case f.Src != q.peer:
+		return WrongSource
+	}
+	q.count.CongestionNotes++
+	q.pace.cut(now)
+	return Taken
+}
+
+// notifyCongestion queues a congestion notification, unless one has just been sent.
+func (q *QP) notifyCongestion(now clock.Time) {
+	if now < q.resp.cnpAfter {
+		return
+	}
+	q.resp.cnpAfter = now.Add(cnpInterval)
+	q.resp.cnpDue = true
 }
 
 // send passes q.out to out.

@@ -21,7 +21,7 @@ const (
 	GhostAck              // acknowledges what has not been sent, or what no request waits for
 	WrongResponse         // a response of another kind or length than the request's
 	AnswersFull           // too many responses wait to be sent
-	OtherOpcode           // a congestion notification
+	OtherOpcode           // a congestion notification where there is no congestion control
 	Reasons               // their number
 )
 

@@ -1,20 +1,23 @@
 package transport
 
 import (
+	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/rdma/memory"
 	"github.com/millrace/millrace/rdma/roce"
 )
 
 // responder is the receive side of a queue pair.
 type responder struct {
-	psn     uint32 // of the next packet
-	msn     uint32 // messages that have completed
-	refused bool   // the packet psn has had a NAK: those behind it are dropped without another (9.7.5.1.1)
-	msg     message
-	records records // of READs and atomics, for repetitions
-	answers answers
-	zero    bool // the last acknowledgement promised no receive: one is sent when a receive is posted
-	pieces  [][]byte
+	psn      uint32 // of the next packet
+	msn      uint32 // messages that have completed
+	refused  bool   // the packet psn has had a NAK: those behind it are dropped without another (9.7.5.1.1)
+	msg      message
+	records  records // of READs and atomics, for repetitions
+	answers  answers
+	cnpAfter clock.Time // when a congestion notification may be sent again
+	cnpDue   bool       // one is to be sent, before all answers
+	zero     bool       // the last acknowledgement promised no receive: one is sent when a receive is posted
+	pieces   [][]byte
 }
 
 // message is the part that has arrived of a message that is not complete.

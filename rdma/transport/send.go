@@ -9,6 +9,9 @@ import (
 // ackEvery is the number of packets of a long message after which an acknowledgement is requested.
 const ackEvery = 32
 
+// overhead is about what a packet has beside its payload, in bytes: the rate is that of the link.
+const overhead = 78
+
 // pollSends sends requests until the queue is empty, the window or the peer's credits are used up, or out has no room.
 func (q *QP) pollSends(now clock.Time, out Output) clock.Time {
 	r := &q.req
@@ -20,6 +23,9 @@ func (q *QP) pollSends(now clock.Time, out Output) clock.Time {
 	}
 	for r.cur != r.tail && q.state.sends() {
 		w := r.at(r.cur)
+		if !q.pace.mayLeave(now) {
+			return min(r.deadline, q.pace.next)
+		}
 		if !w.begun && !q.mayBegin(w) {
 			break
 		}
@@ -83,7 +89,7 @@ func (q *QP) sendNext(now clock.Time, w *request, out Output) (sent, ok bool) {
 	p := &q.out
 	*p = roce.Packet{DestQP: q.attr.DestQP, PSN: r.next}
 	var pieces [][]byte
-	last := r.next
+	last, size := r.next, uint32(0)
 	if w.Op.isRead() {
 		if !q.permits(w) {
 			return false, q.failLocally(w)
@@ -91,7 +97,7 @@ func (q *QP) sendNext(now clock.Time, w *request, out Output) (sent, ok bool) {
 		q.setReadRequest(p, w, at)
 		last = w.last
 	} else {
-		size := min(w.length-at, q.attr.MTU)
+		size = min(w.length-at, q.attr.MTU)
 		if pieces, ok = q.payload(w, at, size); !ok {
 			return false, q.failLocally(w)
 		}
@@ -100,6 +106,7 @@ func (q *QP) sendNext(now clock.Time, w *request, out Output) (sent, ok bool) {
 	if !q.send(out, w.Path, pieces) {
 		return false, true
 	}
+	q.pace.left(now, int(size)+overhead)
 	q.sentUpTo(now, w, last)
 	return true, true
 }
