@@ -354,14 +354,48 @@ func TestEvents(t *testing.T) {
 	}
 }
 
+// TestSelectiveRepeatIsNegotiated has it used where both sides have it, with the smaller window.
+func TestSelectiveRepeatIsNegotiated(t *testing.T) {
+	c := openContext(t, 1, Config{})
+	side := func(selective bool, window uint32) *side {
+		s := newSide(t, c, RC, 4096)
+		var err error
+		if s.qp, err = s.pd.CreateQP(QPConfig{Service: RC, SendCQ: s.cq, RecvCQ: s.cq, SelectiveRepeat: selective, Window: window}); err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	for _, x := range []struct {
+		a, b   bool
+		window uint32
+	}{{true, true, 64}, {true, false, 256}, {false, true, 256}, {false, false, 256}} {
+		a, b := side(x.a, 256), side(x.b, 64)
+		join(t, a, b, ConnectConfig{})
+		a.post(SendWR{Op: OpWrite, List: []SGE{a.mr.SGE(0, 4096)}, RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey()})
+		if w := a.completions(1)[0]; w.Status != transport.Success {
+			t.Errorf("%+v: %v", x, w.Status)
+		}
+		if at := a.qp.qp.Attr(); at.SelectiveRepeat != (x.a && x.b) || at.Window != x.window || b.qp.qp.Attr().SelectiveRepeat != (x.a && x.b) {
+			t.Errorf("%+v: %+v", x, at)
+		}
+	}
+	s := newSide(t, c, RC, 64)
+	for _, cfg := range []QPConfig{{Service: UC, SelectiveRepeat: true}, {Service: RC, SelectiveRepeat: true, Window: 1<<15 + 1}} {
+		cfg.SendCQ, cfg.RecvCQ = s.cq, s.cq
+		if _, err := s.pd.CreateQP(cfg); !errors.Is(err, transport.ErrAttribute) {
+			t.Errorf("%+v: %v", cfg, err)
+		}
+	}
+}
+
 func TestEndpoints(t *testing.T) {
-	for _, s := range []string{"0000:000123:abcdef:00000000000000000000ffffc6120001", "0000:ffffff:000000:20010db8000000000000000000000001"} {
+	for _, s := range []string{"0000:000123:abcdef:00000000000000000000ffffc6120001", "0100:ffffff:000000:20010db8000000000000000000000001"} {
 		e, err := ParseEndpoint(s)
 		if err != nil || e.String() != s {
 			t.Errorf("%s: %v, %v", s, e, err)
 		}
 	}
-	for _, s := range []string{"", "0000:1:2", "0000:1:2:zz", "0000:1000000:2:00000000000000000000ffffc6120001", "0000:1:1000000:00000000000000000000ffffc6120001", "0:1:2:00"} {
+	for _, s := range []string{"", "10000:1:2:00000000000000000000ffffc6120001", "0000:1:2", "0000:1:2:zz", "0000:1000000:2:00000000000000000000ffffc6120001", "0000:1:1000000:00000000000000000000ffffc6120001", "0:1:2:00"} {
 		if e, err := ParseEndpoint(s); err == nil {
 			t.Errorf("%q: %v", s, e)
 		}

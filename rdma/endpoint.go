@@ -16,19 +16,22 @@ type Endpoint struct {
 	Addr netip.Addr
 	QPN  uint32
 	PSN  uint32 // of the first packet that the side sends
+
+	// Window is the number of packets behind a gap that the side keeps; 0 is none: it has no selective repeat. In the text it has the
+	// place of the LID, which is 0 of others with RoCE.
+	Window uint16
 }
 
-// String returns "LID:QPN:PSN:GID" in hexadecimal. The LID, which RoCE has not, is 0; the GID of IPv4 is IPv4-mapped.
+// String returns "LID:QPN:PSN:GID" in hexadecimal. The GID of IPv4 is IPv4-mapped.
 func (e Endpoint) String() string {
 	gid := wire.AddrFrom(e.Addr)
-	return fmt.Sprintf("0000:%06x:%06x:%s", e.QPN, e.PSN, hex.EncodeToString(gid[:]))
+	return fmt.Sprintf("%04x:%06x:%06x:%s", e.Window, e.QPN, e.PSN, hex.EncodeToString(gid[:]))
 }
 
 // ParseEndpoint reads the text of String.
 func ParseEndpoint(s string) (e Endpoint, err error) {
-	var lid uint32
 	var gid string
-	if _, err := fmt.Sscanf(s, "%x:%x:%x:%s", &lid, &e.QPN, &e.PSN, &gid); err != nil {
+	if _, err := fmt.Sscanf(s, "%x:%x:%x:%s", &e.Window, &e.QPN, &e.PSN, &gid); err != nil {
 		return e, fmt.Errorf("rdma: endpoint %q: want LID:QPN:PSN:GID in hexadecimal", s)
 	}
 	b, err := hex.DecodeString(gid)
@@ -50,7 +53,11 @@ type ConnectConfig struct {
 // Endpoint returns the other side's view of this one, with a first packet number of the caller's choice. A random
 // one keeps packets of an earlier connection out.
 func (q *QP) Endpoint(psn uint32) Endpoint {
-	return Endpoint{Addr: q.ctx.cfg.Addr, QPN: q.QPN(), PSN: psn & roce.Mask24}
+	e := Endpoint{Addr: q.ctx.cfg.Addr, QPN: q.QPN(), PSN: psn & roce.Mask24}
+	if q.cfg.SelectiveRepeat {
+		e.Window = uint16(q.cfg.Window)
+	}
+	return e
 }
 
 // Connect leads a queue pair of RC or UC from Reset or Init to ReadyToSend.
@@ -67,6 +74,9 @@ func (q *QP) Connect(peer Endpoint, cfg ConnectConfig) error {
 	a := Attr{
 		MTU: cfg.MTU, DestQP: peer.QPN, RecvPSN: peer.PSN, Access: cfg.Access, MaxDestReads: cfg.MaxReads, RNRTimer: 12,
 		SendPSN: cfg.PSN & roce.Mask24, MaxReads: cfg.MaxReads, Timeout: 14, Retries: 7, RNRRetries: 7,
+	}
+	if q.cfg.SelectiveRepeat && peer.Window > 0 {
+		a.SelectiveRepeat, a.Window = true, uint32(peer.Window)
 	}
 	for _, s := range []State{Init, ReadyToReceive, ReadyToSend} {
 		if err := q.Modify(s, a, peer.Addr); err != nil {

@@ -13,6 +13,9 @@ import (
 // mostDepth bounds the requests of a queue.
 const mostDepth = 1 << 15
 
+// mostSelective bounds windows with selective repeat, which an Endpoint has in 16 bits.
+const mostSelective = 1 << 15
+
 // QPConfig describes a queue pair. Service, SendCQ and RecvCQ are required.
 type QPConfig struct {
 	Service        Transport
@@ -21,7 +24,10 @@ type QPConfig struct {
 	SendDepth      int    // 0 is 128
 	RecvDepth      int    // 0 is 128
 	Window         uint32 // packets in flight; 0 is transport.DefaultWindow
-	LineRate       uint64 // of the link in bits per second, for congestion control (DCQCN) of RC and UC; 0 is none
+	// SelectiveRepeat repeats lost packets alone, where the peer is a Millrace that has it too (Endpoint.Window). Otherwise, and
+	// with other peers, the queue pair goes back to the first that is missing.
+	SelectiveRepeat bool
+	LineRate        uint64 // of the link in bits per second, for congestion control (DCQCN) of RC and UC; 0 is none
 }
 
 // QP is a queue pair.
@@ -53,6 +59,12 @@ func (p *PD) CreateQP(cfg QPConfig) (*QP, error) {
 	}
 	if cfg.RecvDepth == 0 {
 		cfg.RecvDepth = 128
+	}
+	if cfg.Window == 0 {
+		cfg.Window = transport.DefaultWindow
+	}
+	if cfg.SelectiveRepeat && (cfg.Window > mostSelective || cfg.Service != RC) {
+		return nil, fmt.Errorf("%w: selective repeat is for RC and windows of at most %d packets", transport.ErrAttribute, mostSelective)
 	}
 	if cfg.RecvDepth < 0 || cfg.RecvDepth > mostDepth {
 		return nil, fmt.Errorf("%w: RecvDepth is %d, want at most %d", transport.ErrAttribute, cfg.RecvDepth, mostDepth)

@@ -22,13 +22,16 @@ var impairments = map[string]impairment{
 	"heavy":     {loss: 150, reorder: 50, duplicate: 20},
 }
 
-// TestLossyLinks has both sides write, read and send at random over impaired links, with sequence numbers that wrap. A model executes
+// TestLossyLinks has both sides write, read and send at random over impaired links, with sequence numbers that wrap, with go-back-N and with
+// selective repeat. A model executes
 // the same requests in order: memories must be equal at the end, every request completes once and in order, and every
 // atomic has taken effect once.
 func TestLossyLinks(t *testing.T) {
 	for name, imp := range impairments {
 		for seed := range uint64(6) {
-			t.Run(fmt.Sprintf("%s %d", name, seed), func(t *testing.T) { lossy(t, imp, seed) })
+			for _, selective := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s %d %v", name, seed, selective), func(t *testing.T) { lossy(t, imp, seed, selective) })
+			}
 		}
 	}
 }
@@ -36,8 +39,8 @@ func TestLossyLinks(t *testing.T) {
 // rounds is the number of requests of each side.
 const rounds = 150
 
-func lossy(t *testing.T, imp impairment, seed uint64) {
-	p := newPair(t, options{psn: 0xfffff0, imp: imp, seed: seed, mtu: 256 << (seed % 3), memory: 1 << 17, reads: uint8(1 + seed%5), window: 16 << (seed % 4)})
+func lossy(t *testing.T, imp impairment, seed uint64, selective bool) {
+	p := newPair(t, options{psn: 0xfffff0, imp: imp, seed: seed, selective: selective, mtu: 256 << (seed % 3), memory: 1 << 17, reads: uint8(1 + seed%5), window: 16 << (seed % 4)})
 	workers := []*worker{{e: p.a}, {e: p.b}}
 	for i, w := range workers {
 		w.e.fill(byte(i))
@@ -48,7 +51,7 @@ func lossy(t *testing.T, imp impairment, seed uint64) {
 			w.work(t)
 		}
 		if !p.step() {
-			t.Fatal("nothing moves")
+			t.Fatalf("nothing moves: %v, %v", p.a.qp.State(), p.b.qp.State())
 		}
 	}
 	p.run()

@@ -83,20 +83,22 @@ const everything = memory.LocalWrite | memory.RemoteWrite | memory.RemoteRead | 
 
 // options of a pair; the zero value is an RC pair with MTU 256.
 type options struct {
-	service roce.Transport
-	mtu     uint32
-	psn     uint32
-	memory  int
-	depth   int
-	seed    uint64
-	retries uint8
-	rnr     uint8
-	noRNR   bool
-	reads   uint8
-	window  uint32
-	shared  bool
-	imp     impairment
-	line    uint64 // congestion control, and packets that are ECN-capable
+	service   roce.Transport
+	mtu       uint32
+	psn       uint32
+	memory    int
+	depth     int
+	seed      uint64
+	retries   uint8
+	rnr       uint8
+	noRNR     bool
+	reads     uint8
+	window    uint32
+	shared    bool
+	imp       impairment
+	selective bool
+	timeout   uint8
+	line      uint64 // congestion control, and packets that are ECN-capable
 }
 
 func newPair(t testing.TB, o options) *pair {
@@ -156,7 +158,7 @@ func (p *pair) newEnd(name string, host byte, o *options) *end {
 func (p *pair) connect(e *end, o *options) {
 	attr := Attr{
 		QKey: 0x1234, MTU: o.mtu, DestQP: e.other.qp.QPN(), RecvPSN: o.psn, SendPSN: o.psn, Access: everything, MaxDestReads: o.reads, MaxReads: o.reads,
-		RNRTimer: 1, Timeout: 6, Retries: o.retries, RNRRetries: o.rnr,
+		RNRTimer: 1, Timeout: 6 + o.timeout, Retries: o.retries, RNRRetries: o.rnr, SelectiveRepeat: o.selective,
 	}
 	for _, s := range []State{Init, ReadyToReceive, ReadyToSend} {
 		if err := e.qp.Modify(s, attr, e.other.addr); err != nil {

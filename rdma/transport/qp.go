@@ -116,14 +116,22 @@ func (q *QP) Modify(to State, a Attr, peer wire.Addr) error {
 	case ReadyToReceive:
 		q.attr.MTU, q.attr.DestQP, q.attr.RecvPSN, q.attr.Access = a.MTU, a.DestQP, a.RecvPSN, a.Access
 		q.attr.MaxDestReads, q.attr.RNRTimer = a.MaxDestReads, a.RNRTimer
+		if q.attr.Window = q.cfg.Window; a.Window != 0 {
+			q.attr.Window = min(a.Window, q.cfg.Window)
+		}
+		q.attr.SelectiveRepeat = a.SelectiveRepeat && q.cfg.Service == roce.RC
 		q.peer = peer
 		q.pace.init(q.cfg.LineRate)
 		q.resp.begin(&q.attr)
+		if q.attr.SelectiveRepeat {
+			q.beginSelective()
+		}
 	case ReadyToSend:
 		if q.state == ReadyToReceive {
 			q.attr.SendPSN, q.attr.MaxReads, q.attr.Timeout = a.SendPSN, a.MaxReads, a.Timeout
 			q.attr.Retries, q.attr.RNRRetries = a.Retries, a.RNRRetries
 			q.req.begin(&q.attr)
+			q.setAckEvery()
 		}
 	}
 	q.setState(to)

@@ -18,23 +18,24 @@ import (
 // una is the oldest packet that is not acknowledged, next is sent next, sent is behind the highest that was ever sent, and
 // free is what the next request gets.
 type requester struct {
-	ring             []request // a power of two
-	head, cur, tail  uint32    // the oldest request, the one that next lies in or begins, behind the newest
-	depth            uint32
-	una, next        uint32
-	sent, free       uint32
-	ssn              uint32 // of the next request: requests that have begun
-	limit            uint32 // highest ssn that the peer's credits permit
-	limited          bool   // the peer counts credits
-	msn              uint32 // of the acknowledgement that limit is of
-	reads            uint8  // READs and atomics that have begun and not completed
-	retries, rnr     uint8  // left
-	implied          bool   // una has been repeated because of a gap in responses: once for each progress
-	deadline         clock.Time
-	waitUntil        clock.Time // after an RNR NAK; 0 is none
-	pieces           [][]byte   // of the packet that is built
-	sinceAckRequest  uint32
-	packetsPerAckReq uint32
+	ring            []request // a power of two
+	head, cur, tail uint32    // the oldest request, the one that next lies in or begins, behind the newest
+	depth           uint32
+	una, next       uint32
+	sent, free      uint32
+	ssn             uint32 // of the next request: requests that have begun
+	limit           uint32 // highest ssn that the peer's credits permit
+	limited         bool   // the peer counts credits
+	msn             uint32 // of the acknowledgement that limit is of
+	reads           uint8  // READs and atomics that have begun and not completed
+	retries, rnr    uint8  // left
+	implied         bool   // una has been repeated because of a gap in responses: once for each progress
+	deadline        clock.Time
+	waitUntil       clock.Time // after an RNR NAK; 0 is none
+	recovery        recovery   // with selective repeat
+	pieces          [][]byte   // of the packet that is built
+	sinceAckRequest uint32
+	ackEvery        uint32
 }
 
 // request is a posted send.

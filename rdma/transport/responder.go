@@ -14,6 +14,7 @@ type responder struct {
 	msg      message
 	records  records // of READs and atomics, for repetitions
 	answers  answers
+	held     []held     // with selective repeat: by number modulo the length
 	cnpAfter clock.Time // when a congestion notification may be sent again
 	cnpDue   bool       // one is to be sent, before all answers
 	zero     bool       // the last acknowledgement promised no receive: one is sent when a receive is posted
@@ -61,6 +62,8 @@ func (q *QP) inputRequest(p *roce.Packet) Reason {
 	switch d := distance(r.psn, p.PSN); {
 	case d < 0:
 		return q.inputDuplicate(p)
+	case d > 0 && len(r.held) > 0:
+		return q.keep(p, d)
 	case d > 0:
 		if !r.refused {
 			r.refused = true
@@ -68,6 +71,16 @@ func (q *QP) inputRequest(p *roce.Packet) Reason {
 		}
 		return OutOfSequence
 	}
+	why := q.inputExpected(p)
+	if why == Taken {
+		q.executeHeld()
+	}
+	return why
+}
+
+// inputExpected handles the packet that is next.
+func (q *QP) inputExpected(p *roce.Packet) Reason {
+	r := &q.resp
 	if no := q.execute(p); no != accepted {
 		return q.refuse(p, no)
 	}

@@ -91,6 +91,9 @@ func (q *QP) moveUna(now clock.Time, psn uint32) {
 	if r.una == psn {
 		return
 	}
+	if q.attr.SelectiveRepeat {
+		r.forget(psn)
+	}
 	r.una = psn
 	r.retries, r.rnr, r.implied = q.attr.Retries, q.attr.RNRRetries, false
 	if distance(r.next, psn) > 0 { // what was to be repeated has arrived
@@ -151,6 +154,8 @@ func (q *QP) inputNak(now clock.Time, p *roce.Packet) Reason {
 	switch {
 	case fatal:
 		q.fail(status)
+	case q.attr.SelectiveRepeat:
+		return q.inputSelectiveNak(now, p)
 	case q.req.waitUntil != 0: // the packets behind the one that found no receive
 	default:
 		q.count.SequenceNaks++

@@ -6,8 +6,21 @@ import (
 	"github.com/millrace/millrace/rdma/roce"
 )
 
-// ackEvery is the number of packets of a long message after which an acknowledgement is requested.
-const ackEvery = 32
+// ackEvery is the number of packets of a long message after which an acknowledgement is requested, at most: half a window, so that
+// it never closes, and fewer with selective repeat, where a timeout repeats only what is not acknowledged.
+const (
+	ackEvery          = 32
+	ackEverySelective = 8
+)
+
+// setAckEvery sets how often acknowledgements are requested.
+func (q *QP) setAckEvery() {
+	every := uint32(ackEvery)
+	if q.attr.SelectiveRepeat {
+		every = ackEverySelective
+	}
+	q.req.ackEvery = min(every, max(1, q.attr.Window/2))
+}
 
 // overhead is about what a packet has beside its payload, in bytes: the rate is that of the link.
 const overhead = 78
@@ -21,10 +34,13 @@ func (q *QP) pollSends(now clock.Time, out Output) clock.Time {
 		}
 		r.waitUntil = 0
 	}
+	if q.attr.SelectiveRepeat && !q.repeatLost(now, out) {
+		return q.whenPaced(now)
+	}
 	for r.cur != r.tail && q.state.sends() {
 		w := r.at(r.cur)
 		if !q.pace.mayLeave(now) {
-			return min(r.deadline, q.pace.next)
+			return q.whenPaced(now)
 		}
 		if !w.begun && !q.mayBegin(w) {
 			break
@@ -41,6 +57,14 @@ func (q *QP) pollSends(now clock.Time, out Output) clock.Time {
 		}
 	}
 	return r.deadline
+}
+
+// whenPaced returns when Poll is called again after a packet that could not leave: now where out had no room.
+func (q *QP) whenPaced(now clock.Time) clock.Time {
+	if q.pace.mayLeave(now) {
+		return now
+	}
+	return min(q.req.deadline, q.pace.next)
 }
 
 // mayBegin begins a request, unless it has to wait for earlier ones.
@@ -73,7 +97,7 @@ func (q *QP) withinLimits(w *request) bool {
 	if q.cfg.Service != roce.RC {
 		return true
 	}
-	if distance(r.una, r.next) >= int32(q.cfg.Window) {
+	if distance(r.una, r.next) >= int32(q.attr.Window) {
 		return false
 	}
 	if !r.limited || !w.Op.takesReceive() || distance(w.ssn, r.limit) >= 0 {
@@ -84,24 +108,9 @@ func (q *QP) withinLimits(w *request) bool {
 
 // sendNext sends the packet with number r.next, which lies in w. ok is false where w has no packet to send now.
 func (q *QP) sendNext(now clock.Time, w *request, out Output) (sent, ok bool) {
-	r := &q.req
-	at := uint32(distance(w.first, r.next)) * q.attr.MTU
-	p := &q.out
-	*p = roce.Packet{DestQP: q.attr.DestQP, PSN: r.next}
-	var pieces [][]byte
-	last, size := r.next, uint32(0)
-	if w.Op.isRead() {
-		if !q.permits(w) {
-			return false, q.failLocally(w)
-		}
-		q.setReadRequest(p, w, at)
-		last = w.last
-	} else {
-		size = min(w.length-at, q.attr.MTU)
-		if pieces, ok = q.payload(w, at, size); !ok {
-			return false, q.failLocally(w)
-		}
-		q.setSendHeaders(p, w, at, size)
+	last, size, pieces, ok := q.build(w, q.req.next)
+	if !ok {
+		return false, q.failLocally(w)
 	}
 	if !q.send(out, w.Path, pieces) {
 		return false, true
@@ -109,6 +118,22 @@ func (q *QP) sendNext(now clock.Time, w *request, out Output) (sent, ok bool) {
 	q.pace.left(now, int(size)+overhead)
 	q.sentUpTo(now, w, last)
 	return true, true
+}
+
+// build makes q.out the packet of w with a number. It returns the last number that the packet takes, which is more than one for
+// a READ, and its payload. ok is false where the memory of w is not permitted.
+func (q *QP) build(w *request, psn uint32) (last, size uint32, pieces [][]byte, ok bool) {
+	at := uint32(distance(w.first, psn)) * q.attr.MTU
+	p := &q.out
+	*p = roce.Packet{DestQP: q.attr.DestQP, PSN: psn}
+	if w.Op.isRead() {
+		q.setReadRequest(p, w, at)
+		return w.last, 0, nil, q.permits(w)
+	}
+	size = min(w.length-at, q.attr.MTU)
+	q.setSendHeaders(p, w, at, size)
+	pieces, ok = q.payload(w, at, size)
+	return psn, size, pieces, ok
 }
 
 // failLocally fails w once it is the oldest request: completions come in order. It returns false.
@@ -152,7 +177,7 @@ func (q *QP) setSendHeaders(p *roce.Packet, w *request, at, size uint32) {
 		p.DestQP, p.QKey, p.SrcQP = w.DestQP, w.QKey, q.cfg.QPN
 		return
 	}
-	if q.cfg.Service == roce.RC && (last || q.req.sinceAckRequest+1 >= ackEvery || !q.creditsAllow(w)) {
+	if q.cfg.Service == roce.RC && (last || q.req.sinceAckRequest+1 >= q.req.ackEvery || !q.creditsAllow(w)) {
 		p.Flags |= roce.AckReq
 	}
 }
@@ -188,7 +213,7 @@ var sendOpcodes = [...][4]roce.Opcode{
 // sentUpTo notes that the packets up to last, of w, have left.
 func (q *QP) sentUpTo(now clock.Time, w *request, last uint32) {
 	r := &q.req
-	if r.sinceAckRequest++; last == w.last || r.sinceAckRequest >= ackEvery {
+	if r.sinceAckRequest++; last == w.last || r.sinceAckRequest >= r.ackEvery {
 		r.sinceAckRequest = 0
 	}
 	if distance(r.sent, r.next) < 0 {
@@ -240,6 +265,11 @@ func (q *QP) retry(now clock.Time) {
 		return
 	}
 	r.retries--
+	if q.attr.SelectiveRepeat { // all that is not known to have arrived
+		r.recovery.highest = r.sent
+		q.recover(now)
+		return
+	}
 	q.rewind()
 	q.armTimer(now)
 }

@@ -83,6 +83,9 @@ type Attr struct {
 	Timeout    uint8  // ReadyToSend, RC: code of roce.AckTimeout; 0 never repeats
 	Retries    uint8  // ReadyToSend, RC: 0 to 7 repetitions without progress
 	RNRRetries uint8  // ReadyToSend, RC: the same after RNR NAKs; 7 is without end
+
+	SelectiveRepeat bool   // ReadyToReceive, RC: packets behind a gap are kept; both sides have it or none
+	Window          uint32 // ReadyToReceive: packets in flight, if fewer than Config.Window; with SelectiveRepeat the peer keeps as many
 }
 
 // defaultPKey is the partition of every port: full member.
