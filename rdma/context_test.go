@@ -76,11 +76,17 @@ type side struct {
 // newSide makes a domain, a region of n bytes, a completion queue and a queue pair in state Reset.
 func newSide(t testing.TB, c *Context, service Transport, n int) *side {
 	t.Helper()
+	return newSideWith(t, c, QPConfig{Service: service}, n)
+}
+
+func newSideWith(t testing.TB, c *Context, cfg QPConfig, n int) *side {
+	t.Helper()
 	s := &side{t: t, pd: c.AllocPD()}
 	var err1, err2, err3 error
 	s.mr, err1 = s.pd.RegMR(make([]byte, n), everything)
 	s.cq, err2 = c.CreateCQ(1024)
-	s.qp, err3 = s.pd.CreateQP(QPConfig{Service: service, SendCQ: s.cq, RecvCQ: s.cq})
+	cfg.SendCQ, cfg.RecvCQ = s.cq, s.cq
+	s.qp, err3 = s.pd.CreateQP(cfg)
 	if err := errors.Join(err1, err2, err3); err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"io"
 	"net/netip"
 	"os"
@@ -17,18 +18,21 @@ import (
 	"github.com/millrace/millrace/internal/testkit/testnet"
 	"github.com/millrace/millrace/node"
 	"github.com/millrace/millrace/node/nexthop"
+	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/pmd/device"
 	"github.com/millrace/millrace/rdma/roce"
 	"github.com/millrace/millrace/rdma/transport"
+	"github.com/millrace/millrace/ring"
 )
 
 // startHost runs a node with a context in a namespace, on the address that its kernel has.
-func startHost(t *testing.T, ns *testnet.Namespace, driver device.Driver, addr string, loops int) *Context {
+func startHost(t *testing.T, ns *testnet.Namespace, driver device.Driver, addr string, loops int, profile string) *Context {
 	t.Helper()
 	var n *node.Node
 	var hops *nexthop.Kernel
+	link := &badLink{profile: profile}
 	err := ns.Do(func() (err error) {
-		n, err = node.Open(node.Config{Loops: loops, Devices: []node.Device{{Name: "eth0", Driver: driver}}})
+		n, err = node.Open(node.Config{Loops: loops, Devices: []node.Device{{Name: "eth0", Driver: driver}}, OpenDevice: link.open})
 		if err == nil {
 			hops, err = nexthop.NewKernel([]string{"eth0"})
 		}
@@ -50,12 +54,65 @@ func startHost(t *testing.T, ns *testnet.Namespace, driver device.Driver, addr s
 	t.Cleanup(func() {
 		cancel()
 		s := n.Counters()
-		if err := errors.Join(<-done, n.Close(), hops.Close()); err != nil {
+		if err := errors.Join(<-done, link.close(), n.Close(), hops.Close()); err != nil {
 			t.Error(err)
 		}
 		t.Logf("%s: %s", addr, strings.TrimSpace(s.Balance()))
 	})
 	return c
+}
+
+// badLink opens devices whose drivers treat packets by a profile; "" is no impairment.
+type badLink struct {
+	profile string
+	drivers []pmd.Driver // wrappers, which hold frames
+}
+
+// open is a node.Config.OpenDevice.
+func (l *badLink) open(c node.Device, pools []*ring.Pool) (*device.Device, error) {
+	p, err := pmd.ParseProfile(l.profile)
+	if err != nil {
+		return nil, err
+	}
+	d, err := device.Open(c.Config(pools))
+	if err != nil || l.profile == "" {
+		return d, err
+	}
+	for i, drv := range d.Queues {
+		if d.Queues[i], err = pmd.NewImpair(drv, pmd.ImpairConfig{Profile: p, Pool: pools[i]}); err != nil {
+			return nil, errors.Join(err, d.Close())
+		}
+	}
+	l.drivers = d.Queues
+	return d, nil
+}
+
+// close returns the frames that are held. It comes between the end of the loops and node.Close.
+func (l *badLink) close() (err error) {
+	for _, d := range l.drivers {
+		err = errors.Join(err, d.Close())
+	}
+	return err
+}
+
+// TestTwoHostsOnABadLink has the exchange of TestTwoHosts survive loss, reordering, duplicates and damaged bits in both directions, with
+// go-back-N and with selective repeat.
+func TestTwoHostsOnABadLink(t *testing.T) {
+	for _, selective := range []bool{false, true} {
+		t.Run(fmt.Sprintf("selective %v", selective), func(t *testing.T) {
+			nets := testnet.For(t, "mr-rdmabad")
+			na, nb := nets.Namespace("a"), nets.Namespace("b")
+			if err := errors.Join(nets.Link(na, "eth0", nb, "eth0"), na.Up("eth0", "198.18.0.1/24"), nb.Up("eth0", "198.18.0.2/24")); err != nil {
+				t.Fatal(err)
+			}
+			ca := startHost(t, na, device.AFPacket, "198.18.0.1", 1, "loss=1% dup=1% corrupt=0.5% delay=200us reorder=2% seed=5")
+			cb := startHost(t, nb, device.AFPacket, "198.18.0.2", 1, "")
+			exchange(t, ca, cb, QPConfig{SelectiveRepeat: selective})
+			if n := ca.count.refused[roce.BadICRC]; n == 0 {
+				t.Error("no damaged packet was found")
+			}
+		})
+	}
 }
 
 // TestTwoHosts has two nodes in namespaces write, read and send to each other over a veth pair, beside their kernels. Hashes are equal,
@@ -84,14 +141,14 @@ func TestTwoHosts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			ca, cb := startHost(t, na, c.driver, c.a, c.queues), startHost(t, nb, c.driver, c.b, c.queues)
+			ca, cb := startHost(t, na, c.driver, c.a, c.queues, ""), startHost(t, nb, c.driver, c.b, c.queues, "")
 			if c.driver == device.AFXDP { // its packets pass below tcpdump
-				exchange(t, ca, cb)
+				exchange(t, ca, cb, QPConfig{})
 				return
 			}
 			file := filepath.Join(t.TempDir(), "rdma.pcap")
 			stop := record(t, na, file)
-			exchange(t, ca, cb)
+			exchange(t, ca, cb, QPConfig{})
 			stop()
 			judge(t, file)
 		})
@@ -119,9 +176,10 @@ func record(t *testing.T, ns *testnet.Namespace, file string) (stop func()) {
 }
 
 // exchange moves bytes each way by each operation.
-func exchange(t *testing.T, ca, cb *Context) {
+func exchange(t *testing.T, ca, cb *Context, cfg QPConfig) {
 	const size = 1 << 20
-	a, b := newSide(t, ca, RC, 3*size), newSide(t, cb, RC, 3*size)
+	cfg.Service = RC
+	a, b := newSideWith(t, ca, cfg, 3*size), newSideWith(t, cb, cfg, 3*size)
 	join(t, a, b, ConnectConfig{})
 	for i := range size {
 		a.mr.Bytes()[i], b.mr.Bytes()[2*size+i] = byte(i*5>>2), byte(i*3>>1)

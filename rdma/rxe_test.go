@@ -32,13 +32,14 @@ import (
 //	ibv_uc_pingpong -g 1 -e -n 20 -p 18516
 //	ibv_rc_pingpong -g 1 -e -n 20 -p 18520 -s 70000 -m 1024
 //	python3 testdata/verbs.py
-func rxePeer(t *testing.T) (*Context, string) {
+func rxePeer(t *testing.T, profile string) (*Context, string) {
 	t.Helper()
+	link := &badLink{profile: profile}
 	v := strings.Split(os.Getenv("MILLRACE_RXE"), ",")
 	if len(v) != 3 {
 		t.Skip("MILLRACE_RXE names no host with rdma_rxe")
 	}
-	n, err := node.Open(node.Config{Loops: 1, Devices: []node.Device{{Name: v[0], Driver: device.AFPacket}}})
+	n, err := node.Open(node.Config{Loops: 1, Devices: []node.Device{{Name: v[0], Driver: device.AFPacket}}, OpenDevice: link.open})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +57,7 @@ func rxePeer(t *testing.T) (*Context, string) {
 	t.Cleanup(func() {
 		cancel()
 		t.Logf("%+v", c.count)
-		if err := errors.Join(<-done, n.Close(), hops.Close()); err != nil {
+		if err := errors.Join(<-done, link.close(), n.Close(), hops.Close()); err != nil {
 			t.Error(err)
 		}
 	})
@@ -93,7 +94,7 @@ func greet(t *testing.T, peer, port string, own Endpoint) (Endpoint, net.Conn) {
 
 // TestPingpongWithRxe is the client of ibv_rc_pingpong and ibv_uc_pingpong: 20 messages each way, with numbers that wrap.
 func TestPingpongWithRxe(t *testing.T) {
-	c, peer := rxePeer(t)
+	c, peer := rxePeer(t, "")
 	for _, test := range []struct {
 		name, port string
 		service    Transport
@@ -201,7 +202,7 @@ func longGID(a netip.Addr) string {
 
 // TestOneSidedWithRxe writes, reads and executes atomics in the memory of rdma_rxe, and has it do the same here.
 func TestOneSidedWithRxe(t *testing.T) {
-	c, peer := rxePeer(t)
+	c, peer := rxePeer(t, "")
 	s, v := connectVerbs(t, c, peer)
 	mem := s.mr.Bytes()
 	hash := func(b []byte) string {
@@ -266,9 +267,43 @@ func TestOneSidedWithRxe(t *testing.T) {
 	t.Logf("%+v", s.qp.Counters())
 }
 
+// TestLossBetweenRxeAndHere writes and reads 8 MiB at 1 % loss with reordering in both directions, by requests of either side.
+func TestLossBetweenRxeAndHere(t *testing.T) {
+	c, peer := rxePeer(t, "loss=1% delay=100us reorder=1% seed=9")
+	s, v := connectVerbs(t, c, peer)
+	mem := s.mr.Bytes()
+	const n = 1 << 18
+	for round := range 16 {
+		for i := range mem {
+			mem[i] = byte(i*round + i>>8)
+		}
+		h := sha256.Sum256(mem)
+		s.post(SendWR{Op: OpWrite, List: []SGE{s.mr.SGE(0, n)}, RemoteAddr: v.addr, RKey: v.rkey})
+		if w := s.completions(1)[0]; w.Status != transport.Success {
+			t.Fatalf("WRITE %d: %v; %+v", round, w.Status, s.qp.Counters())
+		}
+		if got := v.command("hash %d 0", n); got != hex.EncodeToString(h[:]) {
+			t.Fatalf("WRITE %d brought other bytes", round)
+		}
+		clear(mem)
+		if round%2 == 0 {
+			s.post(SendWR{Op: OpRead, List: []SGE{s.mr.SGE(0, n)}, RemoteAddr: v.addr, RKey: v.rkey})
+			if w := s.completions(1)[0]; w.Status != transport.Success {
+				t.Fatalf("READ %d: %v; %+v", round, w.Status, s.qp.Counters())
+			}
+		} else if got := v.command("write %d", n); !strings.HasPrefix(got, "0 ") {
+			t.Fatalf("WRITE %d of rxe: %s", round, got)
+		}
+		if sha256.Sum256(mem) != h {
+			t.Fatalf("round %d brought other bytes", round)
+		}
+	}
+	t.Logf("%+v", s.qp.Counters())
+}
+
 // TestRefusedByRxe has a WRITE with a wrong key, which both sides refuse in the same way.
 func TestRefusedByRxe(t *testing.T) {
-	c, peer := rxePeer(t)
+	c, peer := rxePeer(t, "")
 	t.Run("by rxe", func(t *testing.T) {
 		s, v := connectVerbs(t, c, peer)
 		s.post(SendWR{Op: OpWrite, List: []SGE{s.mr.SGE(0, 8)}, RemoteAddr: v.addr, RKey: v.rkey ^ 1})

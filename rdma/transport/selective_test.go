@@ -90,6 +90,29 @@ func TestHeldPackets(t *testing.T) {
 	}
 }
 
+// TestPlacesOfHeldPacketsAreUsedAgain has a packet that was held and could not be executed come once more, and then another with
+// the same place.
+func TestPlacesOfHeldPacketsAreUsedAgain(t *testing.T) {
+	p := newPair(t, options{psn: 100, selective: true, window: 8})
+	give := func(op roce.Opcode, psn uint32, want Reason) {
+		t.Helper()
+		if why, _ := p.craft(roce.Packet{Opcode: op, PSN: psn}, 0); why != want {
+			t.Fatalf("packet %d: %v, want %v", psn, why, want)
+		}
+	}
+	give(roce.SendOnly, 101, Taken)
+	give(roce.WriteOnly, 100, Taken) // 101 is executed, and has no receive
+	p.b.receive(1, 0, 8)
+	give(roce.SendOnly, 101, Taken)
+	give(roce.WriteOnly, 109, Taken)
+	for psn := uint32(102); psn <= 108; psn++ {
+		give(roce.WriteOnly, psn, Taken)
+	}
+	if p.b.qp.resp.psn != 110 || len(p.b.recvs) != 1 {
+		t.Errorf("the next packet is %d; %+v", p.b.qp.resp.psn, p.b.recvs)
+	}
+}
+
 // TestForgedSelectiveNaks has numbers that are not in flight.
 func TestForgedSelectiveNaks(t *testing.T) {
 	for _, msn := range []uint32{99, 100, 103, 104, 1 << 23} {
