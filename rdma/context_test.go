@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"runtime"
 	"testing"
 	"time"
 
@@ -264,6 +265,49 @@ func TestManyQueuePairs(t *testing.T) {
 	}
 	if len(c.slots) != 2 || len(c.qps) != 1 || len(c.paths) != 0 {
 		t.Errorf("%d timers, %d queue pairs, %d paths", len(c.slots), len(c.qps), len(c.paths))
+	}
+}
+
+// TestTenThousandQueuePairs bounds the memory of queue pairs that are connected and idle, and writes by every hundredth.
+func TestTenThousandQueuePairs(t *testing.T) {
+	const n = 10_000
+	c := openContext(t, 1, Config{})
+	a, b := newSide(t, c, RC, 4096), newSide(t, c, RC, 4096)
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	var qps []*QP
+	for range n / 2 {
+		x, err1 := a.pd.CreateQP(QPConfig{Service: RC, SendCQ: a.cq, RecvCQ: a.cq})
+		y, err2 := b.pd.CreateQP(QPConfig{Service: RC, SendCQ: b.cq, RecvCQ: b.cq})
+		if err := errors.Join(err1, err2); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(x.Connect(y.Endpoint(0), ConnectConfig{}), y.Connect(x.Endpoint(0), ConnectConfig{})); err != nil {
+			t.Fatal(err)
+		}
+		qps = append(qps, x, y)
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	if each := (after.HeapAlloc - before.HeapAlloc) / n; each > 24<<10 {
+		t.Errorf("%d bytes for each queue pair", each)
+	} else {
+		t.Logf("%d bytes for each queue pair", each)
+	}
+	for i := 0; i < n; i += 100 {
+		a.qp = qps[i]
+		a.post(SendWR{Op: OpWrite, List: []SGE{a.mr.SGE(0, 8)}, RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey()})
+	}
+	for _, w := range a.completions(n / 100) {
+		if w.Status != transport.Success {
+			t.Fatal(w.Status)
+		}
+	}
+	for _, q := range qps {
+		if err := q.Destroy(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

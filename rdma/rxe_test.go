@@ -30,6 +30,7 @@ import (
 //
 //	ibv_rc_pingpong -g 1 -e -n 20 -p 18515
 //	ibv_uc_pingpong -g 1 -e -n 20 -p 18516
+//	ibv_ud_pingpong -g 1 -e -n 20 -p 18517 -s 1024
 //	ibv_rc_pingpong -g 1 -e -n 20 -p 18520 -s 70000 -m 1024
 //	python3 testdata/verbs.py
 func rxePeer(t *testing.T, profile string) (*Context, string) {
@@ -320,4 +321,38 @@ func TestRefusedByRxe(t *testing.T) {
 			t.Errorf("rxe got %s", got)
 		}
 	})
+}
+
+// TestDatagramPingpongWithRxe is the client of ibv_ud_pingpong, whose queue key is a constant of that program.
+func TestDatagramPingpongWithRxe(t *testing.T) {
+	const qkey, size = 0x11111111, 1024
+	c, peer := rxePeer(t, "")
+	s := newSide(t, c, UD, 2*(40+size))
+	if err := s.qp.OpenDatagrams(qkey); err != nil {
+		t.Fatal(err)
+	}
+	for range 20 {
+		if err := s.qp.PostRecv(&RecvWR{List: []SGE{s.mr.SGE(0, 40+size)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ah, err := s.pd.CreateAH(netip.MustParseAddr(peer))
+	if err != nil {
+		t.Fatal(err)
+	}
+	remote, conn := greet(t, peer, "18517", s.qp.Endpoint(0))
+	if _, err := conn.Write([]byte("done\x00")); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 20 {
+		s.post(SendWR{Op: OpSend, List: []SGE{s.mr.SGE(40+size, size)}, Path: ah.Number(), DestQP: remote.QPN, QKey: qkey})
+		for _, w := range s.completions(2) {
+			if w.Status != transport.Success || w.Op == OpRecv && (w.Bytes != 40+size || w.SrcQP != remote.QPN) {
+				t.Fatalf("datagram %d: %+v", i, w)
+			}
+		}
+	}
+	if err := ah.Destroy(); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -28,11 +28,7 @@ type recv struct {
 // NewRecvQueue returns a queue of depth receives. A shared one can be given to several queue pairs; reached is called when
 // its limit is, and may be nil.
 func NewRecvQueue(depth int, shared bool, reached func()) *RecvQueue {
-	size := 1
-	for size < depth {
-		size *= 2
-	}
-	return &RecvQueue{ring: make([]recv, size), depth: uint32(depth), shared: shared, reached: reached}
+	return &RecvQueue{ring: make([]recv, ringSize(depth, 0)), depth: uint32(depth), shared: shared, reached: reached}
 }
 
 // Len returns the number of receives that are posted and free.
@@ -52,6 +48,9 @@ func (r *RecvQueue) Post(w *RecvWR) error {
 	if r.tail-r.head == r.depth {
 		return ErrQueueFull
 	}
+	if r.tail-r.head == uint32(len(r.ring)) {
+		r.grow()
+	}
 	e := &r.ring[r.tail&uint32(len(r.ring)-1)]
 	e.id, e.n, e.total = w.ID, uint8(copy(e.list[:], w.List)), 0
 	for _, s := range w.List {
@@ -65,6 +64,15 @@ func (r *RecvQueue) Post(w *RecvWR) error {
 		r.onPosted()
 	}
 	return nil
+}
+
+// grow makes room in a ring that is full and smaller than its depth.
+func (r *RecvQueue) grow() {
+	old := r.ring
+	r.ring = make([]recv, ringSize(int(r.depth), len(old)))
+	for i := r.head; i != r.tail; i++ {
+		r.ring[i&uint32(len(r.ring)-1)] = old[i&uint32(len(old)-1)]
+	}
 }
 
 // take removes the oldest receive into e.

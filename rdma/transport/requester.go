@@ -53,8 +53,24 @@ type request struct {
 }
 
 func (r *requester) init(depth int) {
-	size := uint32(1) << bits.Len32(uint32(depth-1))
-	*r = requester{ring: make([]request, size), depth: uint32(depth), deadline: clock.Never}
+	*r = requester{ring: make([]request, ringSize(depth, 0)), depth: uint32(depth), deadline: clock.Never}
+}
+
+// leastRing is the size of a queue at first: one that is never full stays small, as there are many queue pairs.
+const leastRing = 8
+
+// ringSize returns the size of a ring that holds more than now, but not more than depth needs: a power of two.
+func ringSize(depth, now int) int {
+	return min(max(leastRing, 2*now), 1<<bits.Len32(uint32(depth-1)))
+}
+
+// grow makes room in a ring that is full and smaller than its depth.
+func (r *requester) grow() {
+	old := r.ring
+	r.ring = make([]request, ringSize(int(r.depth), len(old)))
+	for i := r.head; i != r.tail; i++ {
+		*r.at(i) = old[i&uint32(len(old)-1)]
+	}
 }
 
 func (r *requester) begin(a *Attr) {
@@ -77,6 +93,9 @@ func (q *QP) PostSend(w *SendWR) error {
 	}
 	if err := q.checkRequest(w); err != nil {
 		return err
+	}
+	if r.tail-r.head == uint32(len(r.ring)) {
+		r.grow()
 	}
 	e := r.at(r.tail)
 	copied := e.copied[:0]
