@@ -1,0 +1,76 @@
+package rdma
+
+import (
+	"testing"
+
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/rdma/roce"
+	"github.com/millrace/millrace/rdma/transport"
+	"github.com/millrace/millrace/wire"
+)
+
+// TestVerdicts gives frames to the handler of a context: each is counted once, under its reason, and gets the loop's verdict.
+func TestVerdicts(t *testing.T) {
+	c := openContext(t, 1, Config{})
+	s := newSide(t, c, RC, 64)
+	if err := s.qp.Connect(Endpoint{Addr: ownAddr, QPN: 5}, ConnectConfig{}); err != nil {
+		t.Fatal(err)
+	}
+	own, other := wire.AddrFrom(ownAddr), wire.AddrFrom4([4]byte{198, 18, 0, 9})
+	build := func(dst wire.Addr, p roce.Packet) []byte {
+		b := make([]byte, 200)
+		return b[:roce.Build(b, &roce.Envelope{Src: own, Dst: dst, TTL: 1}, &p)]
+	}
+	good := roce.Packet{Opcode: roce.SendOnly, DestQP: s.qp.QPN(), PKey: 0xffff}
+	unknown, partition := good, good
+	unknown.DestQP ^= 1
+	partition.PKey = 0x8001
+	damaged := build(own, good)
+	damaged[len(damaged)-1] ^= 1
+	for _, x := range []struct {
+		name  string
+		frame []byte
+		want  packet.Verdict
+		count func() *uint64
+	}{
+		{"another address", build(other, good), packet.DropNotOurs, func() *uint64 { return &c.count.otherAddr }},
+		{"unknown queue pair", build(own, unknown), packet.DropNoSocket, func() *uint64 { return &c.count.unknownQP }},
+		{"wrong ICRC", damaged, packet.DropL4Checksum, func() *uint64 { return &c.count.refused[roce.BadICRC] }},
+		{"cut", build(own, good)[:50], packet.DropTruncated, func() *uint64 { return &c.count.refused[roce.Truncated] }},
+		{"wrong partition", build(own, partition), packet.DropDenied, func() *uint64 { return &c.count.dropped[transport.WrongPKey] }},
+		{"no receive", build(own, good), packet.DropSocketFull, func() *uint64 { return &c.count.dropped[transport.NoReceive] }},
+	} {
+		now := c.lock.Enter()
+		before := *x.count()
+		got, after := c.input(now, x.frame), *x.count()
+		c.lock.ExitUnchanged()
+		if got != x.want || after != before+1 {
+			t.Errorf("%s: %v, counted %d; want %v", x.name, got, after-before, x.want)
+		}
+	}
+	for r := roce.Accepted + 1; r < roce.Reasons; r++ {
+		if !frameVerdicts[r].Dropped() {
+			t.Errorf("frames dropped as %v have the verdict %v", r, frameVerdicts[r])
+		}
+	}
+	for r := transport.Taken + 1; r < transport.Reasons; r++ {
+		if !effectVerdicts[r].Dropped() {
+			t.Errorf("packets dropped as %v have the verdict %v", r, effectVerdicts[r])
+		}
+	}
+}
+
+// TestPacketsOfSeveralFramesAreDropped has a chain between two others: it counts once.
+func TestPacketsOfSeveralFramesAreDropped(t *testing.T) {
+	c := openContext(t, 1, Config{})
+	now := c.lock.Enter()
+	defer c.lock.ExitUnchanged()
+	b := packet.NewBatch(c.out.Arena(), 4)
+	for _, f := range []packet.Flags{packet.FlagMore, packet.FlagMore, 0, 0} {
+		b.Append(packet.Desc{Len: 60, Flags: f})
+	}
+	handler{c}.Handle(now, b)
+	if b.D[0].Verdict != packet.DropUnsupported || !b.D[3].Verdict.Dropped() || c.count.received != 1 {
+		t.Errorf("%v, %v, %d received", b.D[0].Verdict, b.D[3].Verdict, c.count.received)
+	}
+}
