@@ -25,8 +25,8 @@ const (
 
 var secrets = bytes.Repeat([]byte{secret}, guardSize)
 
-func newGuarded(t testing.TB, service roce.Transport, seed uint64) *guarded {
-	g := &guarded{pair: newPair(t, options{service: service, psn: 0xfffffa, seed: seed, memory: 1024})}
+func newGuarded(t testing.TB, service roce.Transport, seed uint64, selective bool) *guarded {
+	g := &guarded{pair: newPair(t, options{service: service, psn: 0xfffffa, seed: seed, memory: 1024, selective: selective, line: 1e9, window: 32})}
 	g.mem = bytes.Repeat([]byte{secret}, 2*guardSize+insideLen)
 	clear(g.mem[guardSize : guardSize+insideLen])
 	if err := g.b.tab.Deregister(g.b.key); err != nil {
@@ -62,7 +62,7 @@ func (g *guarded) feed(pk roce.Packet, payload []byte) {
 	}
 	pk.Payload = payload
 	f := roce.Frame{Packet: pk}
-	f.Src, f.Dst = g.a.addr, g.b.addr
+	f.Src, f.Dst, f.TOS = g.a.addr, g.b.addr, uint8(pk.MSN&3)
 	if pk.Opcode.Transport() == roce.UD { // the headers come from a real frame
 		return
 	}
@@ -125,7 +125,7 @@ func TestNothingOutsideOfRegions(t *testing.T) {
 	for seed := range uint64(3000) {
 		r := rand.New(rand.NewPCG(seed, 4))
 		service := []roce.Transport{roce.RC, roce.RC, roce.UC}[seed%3]
-		g := newGuarded(t, service, seed)
+		g := newGuarded(t, service, seed, seed%2 == 0)
 		for range 40 {
 			b := make([]byte, 16+r.IntN(300))
 			for i := range b {
@@ -162,11 +162,13 @@ func TestNothingOutsideOfRegions(t *testing.T) {
 func FuzzInput(f *testing.F) {
 	for op := range byte(0x18) {
 		one := append([]byte{op, 4, 0, 0, 1, 0, 0, 0, 1, 0x1f, 5, 0, 1, 0, 1, 0}, bytes.Repeat([]byte{op + 1}, 256)...)
-		f.Add(byte(roce.RC), append(binary.BigEndian.AppendUint16(nil, uint16(len(one))), one...))
+		sequence := append(binary.BigEndian.AppendUint16(nil, uint16(len(one))), one...)
+		f.Add(byte(roce.RC), sequence)
+		f.Add(byte(roce.RC)|2, append(bytes.Clone(sequence), sequence...))
 	}
 	f.Fuzz(func(t *testing.T, service byte, b []byte) {
 		s := roce.Transport(service & 1)
-		g := newGuarded(t, s, 1)
+		g := newGuarded(t, s, 1, service&2 != 0)
 		for i := 0; len(b) >= 2 && i < 100; i++ {
 			n := min(int(binary.BigEndian.Uint16(b)), len(b)-2, 600)
 			p, payload := g.packet(b[2 : 2+n])
