@@ -50,13 +50,14 @@ type Context struct {
 	ahs   []*AH // by number; 0 is none
 	links []node.Link
 
-	polled  *QP // whose packets emit sends
-	frame   roce.Frame
-	local   [][]byte // frames to the context itself
-	buffers [][]byte // free ones
-	id      uint16   // IPv4 identification of the next packet
-	count   counters
-	emitter transport.Output
+	polled   *QP // whose packets emit sends,
+	polledAt clock.Time
+	frame    roce.Frame
+	local    [][]byte // frames to the context itself
+	buffers  [][]byte // free ones
+	id       uint16   // IPv4 identification of the next packet
+	count    counters
+	emitter  transport.Output
 
 	watching sync.Mutex // one Hops.Watch at a time; taken before the loop's lock
 	events   chan Event

@@ -45,7 +45,9 @@ func openContext(t testing.TB, loops int, cfg Config) *Context {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg.Addr, cfg.Hops = ownAddr, nexthop.Static{}
+	if cfg.Addr = ownAddr; cfg.Hops == nil {
+		cfg.Hops = nexthop.Static{}
+	}
 	c, err := New(n, cfg)
 	if err != nil {
 		t.Fatal(err)

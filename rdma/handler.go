@@ -1,7 +1,10 @@
 package rdma
 
 import (
+	"time"
+
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/node/nexthop"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/rdma/roce"
 	"github.com/millrace/millrace/rdma/transport"
@@ -18,7 +21,7 @@ type counters struct {
 	unknownQP  uint64
 	otherAddr  uint64 // RoCEv2 to another address
 	lostEvents uint64
-	noPath     uint64 // datagrams whose address handle has been destroyed
+	noPath     uint64 // packets whose address handle has been destroyed, or whose next hop is not known
 }
 
 // handler is the context on the loop that it belongs to.
@@ -118,6 +121,27 @@ func (h handler) Tick(now clock.Time) clock.Time {
 	return c.wheel.Next()
 }
 
+// patience bounds the wait of packets for the link address of a peer; then they are lost like others, and the transport
+// repeats them or gives up. pathCheck is how often a queue pair that waits is polled.
+const (
+	patience  = time.Second
+	pathCheck = 100 * time.Millisecond
+)
+
+// emitNowhere handles a packet whose next hop is not known. It reports whether the packet is lost; if not, it waits.
+func (c *Context) emitNowhere(way *path) bool {
+	q := c.polled
+	if q.waitsSince == 0 {
+		q.waitsSince = c.polledAt
+	}
+	if way.hop.State != nexthop.NoRoute && c.polledAt.Sub(q.waitsSince) < patience {
+		q.waits = true
+		return false
+	}
+	c.count.noPath++
+	return true
+}
+
 // mostLocal bounds the frames that a context has sent to itself and not handled.
 const mostLocal = 1024
 
@@ -133,9 +157,9 @@ func (c *Context) emit(number uint32, p *roce.Packet, pieces [][]byte) bool {
 		way = h.path
 	}
 	if !way.usable() {
-		c.polled.waits = true
-		return false
+		return c.emitNowhere(way)
 	}
+	c.polled.waitsSince = 0
 	e := roce.Envelope{
 		DstMAC: way.hop.MAC, VLAN: way.hop.VLAN, Src: c.addr, Dst: way.addr, TOS: c.cfg.TOS, TTL: 64, ID: c.id,
 		SrcPort: sourcePort(c.polled.qp.QPN()),

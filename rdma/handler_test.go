@@ -1,8 +1,11 @@
 package rdma
 
 import (
+	"errors"
+	"net/netip"
 	"testing"
 
+	"github.com/millrace/millrace/node/nexthop"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/rdma/roce"
 	"github.com/millrace/millrace/rdma/transport"
@@ -57,6 +60,44 @@ func TestVerdicts(t *testing.T) {
 		if !effectVerdicts[r].Dropped() {
 			t.Errorf("packets dropped as %v have the verdict %v", r, effectVerdicts[r])
 		}
+	}
+}
+
+// resolver is a nexthop.Resolver that reports what a test wants.
+type resolver struct {
+	nexthop.Resolver
+	state nexthop.State
+}
+
+func (r resolver) Watch(addrs []netip.Addr, changed func(netip.Addr, nexthop.Hop)) {
+	for _, a := range addrs {
+		changed(a, nexthop.Hop{State: r.state})
+	}
+}
+
+// TestUnreachablePeers has no route to a peer, or no answer to ARP: a connection fails by its retries, and datagrams are lost.
+func TestUnreachablePeers(t *testing.T) {
+	for _, state := range []nexthop.State{nexthop.NoRoute, nexthop.Unresolved} {
+		c := openContext(t, 1, Config{Hops: resolver{state: state}})
+		peer := netip.MustParseAddr("198.18.0.77")
+		rc, ud := newSide(t, c, RC, 64), newSide(t, c, UD, 64)
+		ah, err := ud.pd.CreateAH(peer)
+		if err := errors.Join(err, rc.qp.Connect(Endpoint{Addr: peer, QPN: 5}, ConnectConfig{}), ud.qp.OpenDatagrams(1)); err != nil {
+			t.Fatal(err)
+		}
+		rc.post(SendWR{Op: OpWrite})
+		ud.post(SendWR{Op: OpSend, Path: ah.Number(), DestQP: 5})
+		if w := ud.completions(1)[0]; w.Status != transport.Success {
+			t.Errorf("%v: datagram %v", state, w.Status)
+		}
+		if w := rc.completions(1)[0]; w.Status != transport.RetriesExceeded {
+			t.Errorf("%v: connection %v", state, w.Status)
+		}
+		c.lock.Enter()
+		if n := c.count.noPath; n != 1+8 {
+			t.Errorf("%v: %d packets were lost", state, n)
+		}
+		c.lock.ExitUnchanged()
 	}
 }
 

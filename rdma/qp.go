@@ -38,12 +38,13 @@ type QP struct {
 	qp  *transport.QP
 
 	// Guarded by the loop's lock.
-	path     *path
-	slot     uint32 // of its timer
-	isReady  bool   // it is in Context.ready
-	waits    bool   // for the link address of a peer
-	reported bool   // of QPFatal
-	closed   bool
+	path       *path
+	slot       uint32     // of its timer
+	isReady    bool       // it is in Context.ready
+	waits      bool       // for the link address of a peer,
+	waitsSince clock.Time // since then; 0 is not
+	reported   bool       // of QPFatal
+	closed     bool
 }
 
 // CreateQP returns a queue pair in state Reset.
@@ -266,10 +267,11 @@ func (c *Context) makeReady(q *QP) {
 
 // poll runs one queue pair and arms its timer.
 func (c *Context) poll(now clock.Time, q *QP) {
-	c.polled, q.waits = q, false
+	c.polled, c.polledAt, q.waits = q, now, false
 	next := q.qp.Poll(now, c.emitter)
 	switch {
-	case q.waits: // until hopChanged; the time goes on
+	case q.waits: // until hopChanged, at most
+		c.wheel.Arm(q.slot, now.Add(pathCheck))
 	case next <= now:
 		c.makeReady(q)
 	case next == clock.Never:

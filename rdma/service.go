@@ -54,6 +54,7 @@ func (c *Context) writeMetrics(w *metrics.Writer) {
 	for r := transport.Taken + 1; r < transport.Reasons; r++ {
 		drop("qp_"+r.String(), n.dropped[r])
 	}
+	w.Counter("millrace_rdma_unreachable_packets_total", "RoCE packets that had no way to their receiver.", n.noPath, addr)
 	drop("unknown_qp", n.unknownQP)
 	drop("address", n.otherAddr)
 }

@@ -21,7 +21,7 @@ const (
 	hyperPart    = 1.0 / 100
 	leastPart    = 1.0 / 1000
 
-	// burstTime is how far the pacing may lag behind: as long as callers of Poll are late.
+	// burstTime bounds how far the pacing lags behind: callers of Poll may be so late.
 	burstTime = 50 * time.Microsecond
 )
 

@@ -10,6 +10,7 @@ import (
 type responder struct {
 	psn      uint32 // of the next packet
 	msn      uint32 // messages that have completed
+	guesses  int    // of keys, with UC
 	refused  bool   // the packet psn has had a NAK: those behind it are dropped without another (9.7.5.1.1)
 	msg      message
 	records  records // of READs and atomics, for repetitions

@@ -26,10 +26,24 @@ func (q *QP) inputUnreliable(p *roce.Packet) Reason {
 		q.received(Completion{ID: r.msg.recv.id, Status: no.recv})
 		r.msg = message{}
 		q.setState(Error)
-	default: // the peer's: it must not end the queue pair, as no connection vouches for it
+	default: // the peer's: one must not end the queue pair, as no connection vouches for it
 		r.abandon()
+		if no.why == NoAccess {
+			q.countGuess()
+		}
 	}
 	return no.why
+}
+
+// mostGuesses bounds the requests with a key or address that is not permitted, for a queue pair of UC. One in 2^16 guesses of a
+// key is right, where its place is known.
+const mostGuesses = 64
+
+// countGuess ends a queue pair whose peer guesses keys. One of RC ends with the first.
+func (q *QP) countGuess() {
+	if q.resp.guesses++; q.resp.guesses == mostGuesses {
+		q.setState(Error)
+	}
 }
 
 // abandon drops the message that has begun.

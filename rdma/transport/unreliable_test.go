@@ -84,6 +84,21 @@ func TestUnreliableConnectionSurvives(t *testing.T) {
 	}
 }
 
+// TestGuessesOfKeysAreBounded has a peer of UC try keys.
+func TestGuessesOfKeysAreBounded(t *testing.T) {
+	p := newPair(t, options{service: roce.UC})
+	tried := uint32(0)
+	for ; p.b.qp.State() == ReadyToSend && tried < 1000; tried++ {
+		why, _ := p.craft(roce.Packet{Opcode: roce.WriteOnly.Of(roce.UC), PSN: tried, VA: vaBase, Length: 8, RKey: p.b.key + 1 + tried}, 8)
+		if why != NoAccess {
+			t.Fatal(why)
+		}
+	}
+	if tried != mostGuesses || p.b.qp.State() != Error {
+		t.Errorf("%d attempts, then %v", tried, p.b.qp.State())
+	}
+}
+
 // TestDatagrams sends over UD, also to a queue pair that has no receive, one that is too short, and another queue key.
 func TestDatagrams(t *testing.T) {
 	p := newPair(t, options{service: roce.UD})
