@@ -4,7 +4,9 @@ import (
 	"errors"
 	"net/netip"
 	"testing"
+	"time"
 
+	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/node/nexthop"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/rdma/roce"
@@ -98,6 +100,26 @@ func TestUnreachablePeers(t *testing.T) {
 			t.Errorf("%v: %d packets were lost", state, n)
 		}
 		c.lock.ExitUnchanged()
+	}
+}
+
+// TestPatience has a packet wait for a link address until its time is over, and the next wait anew once one was known.
+func TestPatience(t *testing.T) {
+	const start = clock.Time(5e9)
+	c := &Context{polled: new(QP), polledAt: start}
+	waiting := &path{}
+	for _, x := range []struct {
+		after time.Duration
+		lost  bool
+	}{{0, false}, {patience - 1, false}, {patience, true}, {patience + 1, true}} {
+		c.polledAt, c.polled.waits = start.Add(x.after), false
+		if lost := c.emitNowhere(waiting); lost != x.lost || c.polled.waits == x.lost {
+			t.Errorf("after %v: lost %v, waits %v", x.after, lost, c.polled.waits)
+		}
+	}
+	c.polled.waitsSince = 0
+	if !c.emitNowhere(&path{hop: nexthop.Hop{State: nexthop.NoRoute}}) || c.emitNowhere(waiting) {
+		t.Error("without a route a packet waits, or with one it does not")
 	}
 }
 
