@@ -98,6 +98,9 @@ func showRole(c *console, r *rolelink.Status) {
 		if !r.Peer.Able {
 			peer += c.paint(red, ", a device has no link")
 		}
+		if r.Peer.CutOff {
+			peer += c.paint(red, ", cut off")
+		}
 		if !r.Peer.Synced && r.Peer.State == role.Standby {
 			peer += c.paint(red, ", lacks connections")
 		}
@@ -119,6 +122,9 @@ func showRole(c *console, r *rolelink.Status) {
 	}
 	if !r.Able {
 		c.line("link", "%s", c.paint(red, "a device of this gateway has no link"))
+	}
+	if r.CutOff {
+		c.line("watch", "%s", c.paint(red, "none of the watched addresses answers any more"))
 	}
 }
 

@@ -126,7 +126,7 @@ defence: {devices: [eth1], drop: [192.0.2.0/24], accept: [192.0.2.1], rates: [{s
   limits: {excess: 9, action: drop, time: 2m}, clients: {refused: 9, window: 9s, time: 2m}, inspection: {time: 2m}}
 table: {size: 4096, tcp: {established: 1h, syn: 5s, fin: 6s, syn_recv: 8s, half_closed: 9s, reset: 11s}, udp: 7s, half_open: 300, fragments: 64, kernel_flows: 5000}
 sync: {listen: "198.18.9.1:1", peer: "198.18.9.2:1", key_file: k, key: "000102030405060708090a0b0c0d0e0f000102030405060708090a0b0c0d0e0f", index: 1,
-  role: {priority: 7, lease: 3s, preempt: true, preempt_delay: 4s, paths: [{listen: "198.18.8.1:1", peer: "198.18.8.2:1"}]}}
+  role: {priority: 7, lease: 3s, preempt: true, preempt_delay: 4s, paths: [{listen: "198.18.8.1:1", peer: "198.18.8.2:1"}], watch: [198.18.8.254]}}
 admin: {socket: /tmp/gw.sock, listen: "127.0.0.1:9", hosts: gw.example, token_file: t}
 metrics: {listen: "127.0.0.1:0"}
 inspection:

@@ -10,13 +10,14 @@ import (
 	"github.com/millrace/millrace/internal/strictyaml"
 )
 
-// Role has one of two gateways answer for the addresses, the active one, and the other wait, the standby.
+// Role makes one of two gateways answer for the addresses, the active one, while the other waits, the standby.
 type Role struct {
 	Priority     int           // key "priority": 1 to 254, default 100: the higher one is active where neither is yet
 	Lease        time.Duration // key "lease": the standby takes over when it has not heard its peer for so long, default 1s
 	Preempt      bool          // key "preempt": ask an active peer of lower priority for the addresses, default false
 	PreemptDelay time.Duration // key "preempt_delay": once the peer could be replaced for so long, default 30s
 	Paths        []RolePath    // key "paths": beside listen and peer of sync
+	Watch        []netip.Addr  // key "watch": of neighbours, such as routers; where none answers any more the peer takes over
 }
 
 // RolePath is a pair of addresses that the gateways also exchange messages over.
@@ -31,8 +32,11 @@ const (
 	maxLease = time.Minute
 )
 
-// maxPaths bounds the networks between two gateways.
-const maxPaths = 8
+// Bounds of the networks between two gateways, and of the addresses that each asks for six times in a lease.
+const (
+	maxPaths   = 8
+	maxWatched = 4
+)
 
 func newRole() *Role {
 	return &Role{Priority: 100, Lease: time.Second, PreemptDelay: 30 * time.Second}
@@ -60,6 +64,13 @@ func (d *decoder) role(n *yaml.Node, s *Sync) {
 				d.places.sync.paths = append(d.places.sync.paths, n)
 			})
 		}),
+		strictyaml.Optional("watch", func(n *yaml.Node) {
+			d.List(n, "watch", maxWatched, func(n *yaml.Node) {
+				a, _ := d.addr(n, "watch")
+				r.Watch = append(r.Watch, a)
+				d.places.sync.watch = append(d.places.sync.watch, n)
+			})
+		}),
 	)
 }
 
@@ -75,13 +86,14 @@ func (r *Role) sameTransport(o *Role) bool {
 type syncPlace struct {
 	listen, peer *yaml.Node
 	paths        []*yaml.Node // in the order of Role.Paths
+	watch        []*yaml.Node // in that of Role.Watch
 }
 
 // roleChecker reports addresses that a role would not move.
 type roleChecker struct{ *checker }
 
-// check reports service and SNAT addresses that a host at the devices has as well (`stack: devices`): it answers for them, whoever
-// is active.
+// check reports service and SNAT addresses that a host at the devices has as well (`stack: devices`): it answers for them,
+// whichever gateway is active.
 func (d roleChecker) check(c *Config) {
 	if c.Sync == nil || c.Sync.Role == nil {
 		return
@@ -95,7 +107,7 @@ func (d roleChecker) check(c *Config) {
 	}
 	refuse := func(a netip.Addr, n *yaml.Node) {
 		if hosts[a] {
-			d.Fail(n, "give the devices of both gateways other addresses", "%v is an address of a device, whose host answers for it also where sync.role has the other gateway answer", a)
+			d.Fail(n, "give the devices of both gateways other addresses", "%v is an address of a device, whose host answers for it whichever gateway is active", a)
 		}
 	}
 	for i := range c.Services {
@@ -128,6 +140,11 @@ func (d roleChecker) checkPaths(c *Config) {
 		}
 	}
 	at := d.places.sync
+	for i, a := range c.Sync.Role.Watch {
+		if moved[a] {
+			d.Fail(at.watch[i], "name addresses of other hosts, such as the next router", "%v is a service or SNAT address, for which a gateway answers itself", a)
+		}
+	}
 	refuse(at.listen, c.Sync.Listen)
 	refuse(at.peer, c.Sync.Peer)
 	used := map[netip.AddrPort]string{c.Sync.Listen: "sync.listen"}

@@ -22,13 +22,19 @@ func TestTheRole(t *testing.T) {
 		"{}": "",
 		"{priority: 254, lease: 200ms, preempt: true, preempt_delay: 0s}": "",
 		`{paths: [{listen: "198.18.2.3:1", peer: "198.18.2.4:1"}]}`:       "",
-		"{priority: 0}":          "priority",
-		"{priority: 255}":        "priority",
-		"{lease: 199ms}":         "lease",
-		"{lease: 61s}":           "lease",
-		"{preempt_delay: 9s}":    "it is for `preempt: true`",
-		"{paths: []}":            "paths",
-		"{paths: [{listen: a}]}": "listen",
+		"{priority: 0}":       "priority",
+		"{priority: 255}":     "priority",
+		"{lease: 199ms}":      "lease",
+		"{lease: 61s}":        "lease",
+		"{preempt_delay: 9s}": "it is for `preempt: true`",
+		"{paths: []}":         "paths",
+		`{watch: [198.18.2.254, "2001:db8::fe"]}`: "",
+		"{watch: []}":           "watch",
+		"{watch: [198.18.1.1]}": "198.18.1.1 is a service or SNAT address, for which a gateway answers itself",
+		"{watch: [198.18.2.1]}": "198.18.2.1 is a service or SNAT address, for which a gateway answers itself",
+		"{watch: [127.0.0.1]}":  "watch cannot be 127.0.0.1",
+		"{watch: [198.18.2.4, 198.18.2.5, 198.18.2.6, 198.18.2.7, 198.18.2.8]}": "watch",
+		"{paths: [{listen: a}]}":                                                                                    "listen",
 		`{paths: [{listen: "198.18.2.3:1", peer: "198.18.2.3:1"}]}`:                                                 "the path leads from",
 		`{paths: [{listen: "198.18.2.3:1", peer: "[2001:db8::1]:1"}]}`:                                              "both of one family",
 		`{paths: [{listen: "198.18.2.3:1", peer: "198.18.2.4:1"}, {listen: "198.18.2.3:1", peer: "198.18.2.5:1"}]}`: "198.18.2.3:1 is the address of another path already",
@@ -72,8 +78,9 @@ func TestWhatOfTheRoleNeedsARestart(t *testing.T) {
 	before, none := parse("{}"), parse("{}")
 	none.Sync.Role = nil
 	for role, want := range map[string]string{
-		"{priority: 7, preempt: true, preempt_delay: 3s}": "",
-		"{lease: 2s}": "sync",
+		"{priority: 7, preempt: true, preempt_delay: 3s}":           "",
+		"{watch: [198.18.2.254]}":                                   "",
+		"{lease: 2s}":                                               "sync",
 		`{paths: [{listen: "198.18.2.3:1", peer: "198.18.2.4:1"}]}`: "sync",
 	} {
 		if got := NeedsRestart(before, parse(role)); got != want {

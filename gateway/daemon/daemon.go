@@ -94,10 +94,11 @@ type Daemon struct {
 	defended []string               // devices with the defence
 	drives   atomic.Pointer[drives] // what the gateway has the defence do
 
-	role       *rolelink.Runner    // nil: none
-	roleLeft   chan struct{}       // leaveRole has been called
-	roleSteer  chan struct{}       // asks steerRole
-	roleEvents chan rolelink.Event // for logRole
+	role       *rolelink.Runner             // nil: none
+	watched    atomic.Pointer[[]netip.Addr] // sync.role.watch
+	roleLeft   chan struct{}                // leaveRole has been called
+	roleSteer  chan struct{}                // asks steerRole
+	roleEvents chan rolelink.Event          // for logRole
 
 	announce  chan struct{} // asks announceLoop
 	announcer announcer
@@ -426,6 +427,7 @@ func (d *Daemon) tryReload() (admin.Changes, error) {
 	d.useSettings(cfg)
 	d.reloadBGP()
 	if d.role != nil {
+		d.watched.Store(&cfg.Sync.Role.Watch)
 		d.role.Configure(roleOf(cfg.Sync))
 		d.role.AddrsChanged()
 	}

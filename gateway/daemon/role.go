@@ -48,6 +48,7 @@ func (d *Daemon) openRole(cfg *config.Config) (err error) {
 	for _, p := range cfg.Sync.Role.Paths {
 		paths = append(paths, rolelink.Path(p))
 	}
+	d.watched.Store(&cfg.Sync.Role.Watch)
 	d.role, err = rolelink.Open(rolelink.Config{
 		Role: roleOf(cfg.Sync), Paths: paths, Key: cfg.Sync.Key, Now: stack.Now,
 		Links: d.askedLinks, Addrs: d.gate.Announced, Able: d.linksUp, Streams: d.gate.SyncStreams,
@@ -148,12 +149,14 @@ func (d *Daemon) steerRole(ctx context.Context) {
 	}
 }
 
-// linksUp reports whether all devices have a link.
-func (d *Daemon) linksUp() bool {
-	return !slices.ContainsFunc(d.node.Links(), func(l node.Link) bool { return l.State != node.LinkUp })
+// linksUp reports whether all devices have a link, and whether any has.
+func (d *Daemon) linksUp() (all, any bool) {
+	links := d.node.Links()
+	up := func(l node.Link) bool { return l.State == node.LinkUp }
+	return !slices.ContainsFunc(links, func(l node.Link) bool { return !up(l) }), slices.ContainsFunc(links, up)
 }
 
-// askedLinks returns the networks of the devices in which service and SNAT addresses are.
+// askedLinks returns the networks of the devices in which service, SNAT and watched addresses are.
 func (d *Daemon) askedLinks() (list []rolelink.Link, err error) {
 	networks, err := d.networks()
 	if err != nil {
@@ -167,7 +170,12 @@ func (d *Daemon) askedLinks() (list []rolelink.Link, err error) {
 				l.Addrs = append(l.Addrs, a)
 			}
 		}
-		if len(l.Addrs) > 0 {
+		for _, a := range *d.watched.Load() {
+			if n.Prefix.Contains(a) {
+				l.Watch = append(l.Watch, a)
+			}
+		}
+		if len(l.Addrs)+len(l.Watch) > 0 {
 			list = append(list, l)
 		}
 	}
@@ -179,7 +187,13 @@ func (d *Daemon) warnUnasked() {
 	if d.role == nil {
 		return
 	}
-	if links, _ := d.askedLinks(); len(links) == 0 {
+	links, _ := d.askedLinks()
+	for _, a := range *d.watched.Load() {
+		if !slices.ContainsFunc(links, func(l rolelink.Link) bool { return slices.Contains(l.Watch, a) }) {
+			d.opt.Log.Warn("role", "watch", a.String(), "warning", "no device has an address in its network", "remedy", "watch addresses of neighbours")
+		}
+	}
+	if !slices.ContainsFunc(links, func(l rolelink.Link) bool { return len(l.Addrs) > 0 }) {
 		d.opt.Log.Warn("role", "warning", "no service or SNAT address is in a network of a device: while no message of the other gateway comes, both answer", "remedy", "add sync.role.paths over another network")
 	}
 }

@@ -26,6 +26,7 @@ type Claim struct {
 	Index    uint8 // sync.index of the sender
 	Priority uint8
 	Able     bool // all devices of the sender have a link
+	CutOff   bool // the addresses that the sender watches do not answer it any more
 	Yields   bool // the sender has just stopped answering
 	From     Incarnation
 	Term     uint64        // counts take-overs
@@ -50,6 +51,7 @@ const (
 	claimIndex = 1 << iota
 	claimAble
 	claimYields
+	claimCutOff
 )
 
 // ErrClaim is the error of ParseClaim.
@@ -57,16 +59,7 @@ var ErrClaim = errors.New("role: malformed claim")
 
 // Append appends the claim.
 func (c *Claim) Append(b []byte) []byte {
-	flags := byte(0)
-	if c.Index == 1 {
-		flags |= claimIndex
-	}
-	if c.Able {
-		flags |= claimAble
-	}
-	if c.Yields {
-		flags |= claimYields
-	}
+	flags := byte(claimIndex*bit(c.Index == 1) | claimAble*bit(c.Able) | claimYields*bit(c.Yields) | claimCutOff*bit(c.CutOff))
 	b = append(append(b, claimMagic[:]...), claimVersion, byte(c.State), flags, c.Priority)
 	b = append(b, c.From[:]...)
 	b = binary.BigEndian.AppendUint64(b, c.Term)
@@ -85,7 +78,9 @@ func ParseClaim(b []byte) (c Claim, err error) {
 	if len(b) < claimHead || [4]byte(b) != claimMagic || b[4] < claimVersion {
 		return c, ErrClaim
 	}
-	c.State, c.Index, c.Able, c.Yields, c.Priority = State(b[5]), b[6]&claimIndex, b[6]&claimAble != 0, b[6]&claimYields != 0, b[7]
+	c.State, c.Priority = State(b[5]), b[7]
+	f := b[6]
+	c.Index, c.Able, c.Yields, c.CutOff = f&claimIndex, f&claimAble != 0, f&claimYields != 0, f&claimCutOff != 0
 	c.From, c.Term = Incarnation(b[8:24]), binary.BigEndian.Uint64(b[24:])
 	c.Window = time.Duration(binary.BigEndian.Uint32(b[32:])) * time.Millisecond
 	n := int(b[36])
@@ -101,7 +96,7 @@ func ParseClaim(b []byte) (c Claim, err error) {
 // outranks reports whether the sender of c ranks before that of o. It is an order of all gateways on a link, the same for each of
 // them, and of a pair the same as that of messages (Machine.first).
 func (c *Claim) outranks(o *Claim) bool {
-	order := cmp.Or(cmp.Compare(bit(c.Able), bit(o.Able)), cmp.Compare(c.Priority, o.Priority))
+	order := cmp.Or(cmp.Compare(bit(o.CutOff), bit(c.CutOff)), cmp.Compare(bit(c.Able), bit(o.Able)), cmp.Compare(c.Priority, o.Priority))
 	if c.State == Active && o.State == Active {
 		order = cmp.Or(order, cmp.Compare(c.Term, o.Term))
 	}

@@ -48,9 +48,9 @@ func (c *contest) jitter(d time.Duration) time.Duration {
 }
 
 // own returns the claim of this gateway.
-func (m *Machine) own() Claim {
+func (m *Machine) own(now clock.Time) Claim {
 	c := Claim{
-		State: m.state, Index: m.cfg.Index, Priority: m.cfg.Priority, Able: m.able, Yields: m.contest.yields, From: m.cfg.Incarnation, Term: m.term,
+		State: m.state, Index: m.cfg.Index, Priority: m.cfg.Priority, Able: m.able, CutOff: m.cutOff(now), Yields: m.contest.yields, From: m.cfg.Incarnation, Term: m.term,
 	}
 	if m.state == Probing {
 		c.Window = min(m.window, maxWindow)
@@ -60,7 +60,7 @@ func (m *Machine) own() Claim {
 
 // contends reports whether nothing on the links keeps this gateway from answering, so that others of lower rank have to wait for it.
 func (m *Machine) contends(now clock.Time) bool {
-	return m.state == Probing && !m.answeredWithin(now, m.lease()) && now >= m.contest.defers
+	return m.state == Probing && !m.isolated(now) && !m.answeredWithin(now, m.lease()) && now >= m.contest.defers
 }
 
 func (m *Machine) answeredWithin(now clock.Time, d time.Duration) bool {
@@ -77,7 +77,7 @@ func (m *Machine) dueClaim(now clock.Time) {
 
 // claims returns the claim that is to be sent now: one that is due, or that goes with questions. Without one its State is Joining.
 func (m *Machine) claims(now clock.Time, asks bool) Claim {
-	c, own := &m.contest, m.own()
+	c, own := &m.contest, m.own(now)
 	if now < c.claimDue && !asks || m.state != Active && !own.Yields && !m.contends(now) {
 		return Claim{}
 	}
@@ -117,7 +117,7 @@ func (m *Machine) quiet() bool {
 // decide, but while it answers this gateway does not.
 func (m *Machine) Contested(now clock.Time, in *Claim) {
 	m.wake(now)
-	own := m.own()
+	own := m.own(now)
 	switch {
 	case in.From == m.cfg.Incarnation:
 	case m.state == Probing && in.State == Active:

@@ -12,7 +12,7 @@ import (
 
 func exampleClaim() Claim {
 	return Claim{
-		State: Probing, Index: 1, Priority: 200, Able: true, Yields: true, From: Incarnation{9, 8}, Term: 1 << 40, Window: 250 * time.Millisecond,
+		State: Probing, Index: 1, Priority: 200, Able: true, CutOff: true, Yields: true, From: Incarnation{9, 8}, Term: 1 << 40, Window: 250 * time.Millisecond,
 		Addrs: []netip.Addr{netip.MustParseAddr("198.18.1.1"), netip.MustParseAddr("2001:db8::1")},
 	}
 }
@@ -68,6 +68,7 @@ func TestTheRankOfClaims(t *testing.T) {
 	base := exampleClaim()
 	for name, change := range map[string]func(*Claim){
 		"able":        func(c *Claim) { c.Able, c.Priority, c.Index = true, 1, 1 },
+		"cut off":     func(c *Claim) { c.CutOff, c.Able, c.Priority = false, false, 1 },
 		"priority":    func(c *Claim) { c.Priority, c.Index, c.Term = 201, 1, 0 },
 		"index":       func(c *Claim) { c.Index = 0 },
 		"incarnation": func(c *Claim) { c.From[0] = 0 },
@@ -240,7 +241,7 @@ func TestAFloodOfClaims(t *testing.T) {
 func TestClaimsThatDoNotCount(t *testing.T) {
 	w := settled(t)
 	a, b := w.gates[0].m, w.gates[1].m
-	own, peers := a.own(), b.own()
+	own, peers := a.own(w.local(0)), b.own(w.local(1))
 	peers.State, peers.Priority = Active, 255
 	a.Contested(w.local(0), &own)
 	a.Contested(w.local(0), &peers)

@@ -67,6 +67,8 @@ type Machine struct {
 
 	addrs        Addresses
 	able, synced bool
+	linked       bool       // a device has a link
+	reached      clock.Time // a watched address has answered; Never: none has in this run
 	ready        clock.Time // Standby: since when this gateway could replace the peer; Never: it could not
 	held         bool       // an operator wants the peer to be active
 	asksUntil    clock.Time // an operator wants this gateway to be active
@@ -86,7 +88,7 @@ type Machine struct {
 
 // New returns a machine in Joining. Its devices have links until SetAble.
 func New(cfg Config, now clock.Time) *Machine {
-	m := &Machine{cfg: cfg, able: true, polled: now, entered: now, due: now, ready: clock.Never, answered: clock.Never, rivalled: clock.Never, rivalsOn: clock.Never, contest: newContest(cfg.Incarnation)}
+	m := &Machine{cfg: cfg, able: true, linked: true, reached: clock.Never, polled: now, entered: now, due: now, ready: clock.Never, answered: clock.Never, rivalled: clock.Never, rivalsOn: clock.Never, contest: newContest(cfg.Incarnation)}
 	m.last = Change{To: Joining, Why: Started, At: now}
 	return m
 }
@@ -202,6 +204,7 @@ func (m *Machine) Poll(now clock.Time) (out Output) {
 		if m.split && (m.answered == clock.Never && !m.heard(now) || m.answered != clock.Never && !m.answeredWithin(now, 3*m.lease())) {
 			m.split, m.announce = false, true // the other one is gone, or answers no more; hosts may have its link address
 		}
+		m.release(now)
 	case Yielding:
 		if now.Sub(m.entered) >= m.lease() {
 			m.on(Declined, now)
@@ -300,7 +303,7 @@ func (m *Machine) givesWay(now clock.Time) bool {
 
 // follow notes since when this gateway could replace the peer.
 func (m *Machine) follow(now clock.Time) {
-	if m.state != Standby || !m.able || !m.synced || !m.fresh(now) || m.peer.State != Active {
+	if m.state != Standby || !m.able || m.cutOff(now) || !m.synced || !m.fresh(now) || m.peer.State != Active {
 		m.ready = clock.Never
 	} else if m.ready == clock.Never {
 		m.ready = now
@@ -318,7 +321,7 @@ func (m *Machine) wants(now clock.Time) bool {
 
 func (m *Machine) message(now clock.Time, to Incarnation, echo clock.Time) Message {
 	return Message{
-		State: m.state, Index: m.cfg.Index, Priority: m.cfg.Priority, Able: m.able, Synced: m.synced, Wants: m.wants(now),
+		State: m.state, Index: m.cfg.Index, Priority: m.cfg.Priority, Able: m.able, Synced: m.synced, Wants: m.wants(now), CutOff: m.cutOff(now), Reaches: m.reaches(now),
 		Number: m.number, From: m.cfg.Incarnation, To: to, Sent: now, Echo: echo, Term: m.term, Lease: m.cfg.Lease, Addrs: m.addrs,
 	}
 }

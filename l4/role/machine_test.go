@@ -17,7 +17,7 @@ func TestTransitions(t *testing.T) {
 		Joining:  {PeerActive: Standby, PeerSilent: Probing, PeerGone: Probing, Elected: Probing, Stalled: Joining},
 		Standby:  {PeerYields: Active, PeerSilent: Probing, PeerGone: Probing, Elected: Probing, Stalled: Joining},
 		Probing:  {PeerActive: Standby, PeerYields: Active, Unopposed: Active, Stalled: Joining},
-		Active:   {PeerActive: Standby, Ordered: Yielding, Disabled: Yielding, Claimed: Yielding, Leaving: Yielding, Stalled: Probing, Outranked: Probing},
+		Active:   {PeerActive: Standby, Ordered: Yielding, Disabled: Yielding, Claimed: Yielding, Leaving: Yielding, Stalled: Probing, CutOff: Yielding, Isolated: Probing, Outranked: Probing},
 		Yielding: {PeerActive: Standby, PeerGone: Probing, Declined: Probing, Stalled: Joining},
 	}
 	for s := range states {

@@ -39,6 +39,8 @@ type Message struct {
 	Synced   bool // the sender has all connections of its peer
 	Wants    bool // it asks for the addresses
 	Leaving  bool // it ends with this message
+	CutOff   bool // the addresses that it watches do not answer it any more
+	Reaches  bool // one of them answers it; without any both are false
 	Number   uint64
 	From, To Incarnation   // To is zero until the sender has heard its peer
 	Sent     clock.Time    // on the clock of the sender, which alone reads it
@@ -83,6 +85,8 @@ const (
 	flagSynced
 	flagWants
 	flagLeaving
+	flagCutOff
+	flagReaches
 )
 
 // Errors of messages.
@@ -103,7 +107,7 @@ func (m *Message) flags() (f byte) {
 	for _, on := range []struct {
 		is  bool
 		bit byte
-	}{{m.Able, flagAble}, {m.Synced, flagSynced}, {m.Wants, flagWants}, {m.Leaving, flagLeaving}} {
+	}{{m.Able, flagAble}, {m.Synced, flagSynced}, {m.Wants, flagWants}, {m.Leaving, flagLeaving}, {m.CutOff, flagCutOff}, {m.Reaches, flagReaches}} {
 		if on.is {
 			f |= on.bit
 		}
@@ -154,6 +158,7 @@ func Parse(b, key []byte) (m Message, err error) {
 	}
 	f := b[6]
 	m.Index, m.Able, m.Synced, m.Wants, m.Leaving = f&flagIndex, f&flagAble != 0, f&flagSynced != 0, f&flagWants != 0, f&flagLeaving != 0
+	m.CutOff, m.Reaches = f&flagCutOff != 0, f&flagReaches != 0
 	m.Priority, m.Number = b[7], binary.BigEndian.Uint64(b[8:])
 	m.From, m.To = Incarnation(b[16:32]), Incarnation(b[32:48])
 	m.Sent, m.Echo = clock.Time(binary.BigEndian.Uint64(b[48:])), clock.Time(binary.BigEndian.Uint64(b[56:]))

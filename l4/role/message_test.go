@@ -12,7 +12,7 @@ import (
 
 func example() Message {
 	return Message{
-		State: Yielding, Index: 1, Priority: 7, Able: true, Synced: true, Wants: true, Leaving: true, Number: 9,
+		State: Yielding, Index: 1, Priority: 7, Able: true, Synced: true, Wants: true, Leaving: true, CutOff: true, Reaches: true, Number: 9,
 		From: Incarnation{1, 2}, To: Incarnation{3, 4}, Sent: 55, Echo: 44, Term: 12, Lease: 700 * time.Millisecond,
 		Addrs: Addresses{Count: 3, Digest: 1 << 63, Sample: []netip.Addr{netip.MustParseAddr("198.18.1.1"), netip.MustParseAddr("2001:db8::1")}},
 	}

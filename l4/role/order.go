@@ -39,6 +39,8 @@ func (m *Machine) ToActive(now clock.Time) error {
 		return fmt.Errorf("this gateway is %v: wait until it is standby", m.state)
 	case !m.able:
 		return errors.New("a device of this gateway has no link")
+	case m.cutOff(now):
+		return errors.New("none of the addresses that this gateway watches answers it")
 	case !m.synced:
 		return errors.New("this gateway does not have all connections of the other one yet")
 	}
@@ -74,17 +76,12 @@ func (m *Machine) replaceable(now clock.Time) error {
 		return fmt.Errorf("%w: it is %v", ErrPeer, p.State)
 	case !p.Able:
 		return fmt.Errorf("%w: one of its devices has no link", ErrPeer)
+	case p.CutOff:
+		return fmt.Errorf("%w: none of the addresses that it watches answers it", ErrPeer)
 	case !p.Synced:
 		return fmt.Errorf("%w: it does not have all connections yet", ErrPeer)
 	}
 	return nil
-}
-
-// SetAble notes whether all devices have a link.
-func (m *Machine) SetAble(now clock.Time, able bool) {
-	if m.able != able {
-		m.able, m.due = able, now
-	}
 }
 
 // SetSynced notes whether all connections of the peer are here.
@@ -119,6 +116,8 @@ type Picture struct {
 	Splits    uint64
 	Held      bool // an operator wants the peer to be active
 	Able      bool
+	CutOff    bool // watched addresses do not answer any more
+	Reaches   bool // one of them answers
 	Differ    bool // the peer answers for other addresses than this gateway, by its last message
 	SameIndex bool // both have the same index, which one has to change
 
@@ -130,7 +129,7 @@ type Picture struct {
 func (m *Machine) Picture(now clock.Time) Picture {
 	p := Picture{
 		State: m.state, Last: m.last, Changes: m.changes, Term: m.term, Peer: m.peer, Heard: m.heard(now), Lease: m.lease(),
-		HeldOff: m.state == Probing && (m.answered != clock.Never || m.givesWay(now) || now < m.contest.defers), Rivals: m.rivals, Split: m.split, Splits: m.splits, Held: m.held, Able: m.able,
+		HeldOff: m.state == Probing && (m.answered != clock.Never || m.givesWay(now) || now < m.contest.defers), Rivals: m.rivals, Split: m.split, Splits: m.splits, Held: m.held, Able: m.able, CutOff: m.cutOff(now), Reaches: m.reaches(now),
 		Differ:   m.peer.Known && m.addrs.differ(&m.peer.Addrs),
 		Priority: m.cfg.Priority, Preempt: m.cfg.Preempt,
 	}

@@ -61,7 +61,7 @@ func (m *Machine) judge(now clock.Time) {
 		m.leased = now
 		if m.state == Active {
 			m.due = now // it has not heard of this
-		} else if m.state != Probing || !m.first(Probing) {
+		} else if m.state != Probing || !m.first(Probing, now) {
 			m.on(PeerActive, now)
 		}
 	case Yielding:
@@ -86,7 +86,7 @@ func (m *Machine) bothActive(now clock.Time) {
 	}
 	p := &m.peer
 	m.split, m.answered, m.contest.split = true, clock.Never, p.From
-	if m.fresh(now) && !m.first(Active) {
+	if m.fresh(now) && !m.first(Active, now) {
 		m.on(PeerActive, now)
 	}
 }
@@ -99,26 +99,25 @@ func (m *Machine) peerPassive(now clock.Time) {
 	}
 	switch m.state {
 	case Joining, Standby:
-		if m.first(m.state) {
+		if m.first(m.state, now) {
 			m.on(Elected, now)
 		}
 	case Active:
-		switch {
-		case p.Wants && m.replaceable(now) == nil:
+		if p.Wants && m.replaceable(now) == nil {
 			m.on(Claimed, now)
-		case !m.able && p.Able && p.State == Standby:
-			m.on(Disabled, now)
+		} else {
+			m.release(now)
 		}
 	}
 }
 
 // first reports whether this gateway ranks before the peer, in a state. Both find the same answer from the same messages: a
-// gateway whose devices have links, then the one that has been a standby before one that has just started (it has the
+// gateway that is not cut off, then the one whose devices have links, then the one that has been a standby before one that has just started (it has the
 // connections), then the higher priority, then of two active ones the one that has become so last (hosts have its link
 // address), then index 0.
-func (m *Machine) first(in State) bool {
+func (m *Machine) first(in State, now clock.Time) bool {
 	p := &m.peer
-	order := cmp.Compare(bit(m.able), bit(p.Able))
+	order := cmp.Or(cmp.Compare(bit(p.CutOff), bit(m.cutOff(now))), cmp.Compare(bit(m.able), bit(p.Able)))
 	if in == Joining || in == Standby {
 		order = cmp.Or(order, cmp.Compare(bit(m.state == Standby), bit(p.State == Standby)))
 	}

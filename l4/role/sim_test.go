@@ -56,6 +56,8 @@ type world struct {
 	delay        time.Duration // at most
 	cut          [2]bool       // messages to a gateway
 	dataCut      bool          // between the links of the gateways
+	portCut      [2]bool       // of a gateway's switch port, which keeps its carrier
+	router       bool          // a watched host answers both, unless their ports are cut
 	frames       []frame
 	linkLoss     float64
 	linkDelay    time.Duration // at most
@@ -150,7 +152,7 @@ func (w *world) step() {
 	}
 	if w.answers(0) && w.answers(1) {
 		w.both += time.Duration(tick)
-		if !w.dataCut {
+		if w.joined() {
 			w.bothOn += time.Duration(tick)
 		}
 	}
@@ -184,9 +186,20 @@ func (w *world) poll(i int) {
 	}
 }
 
+// joined reports whether the links of both gateways are one.
+func (w *world) joined() bool { return !w.dataCut && !w.portCut[0] && !w.portCut[1] }
+
+// askRouter has the watched host answer, six times in a lease.
+func (w *world) askRouter(i int) {
+	g := w.gates[i]
+	if w.router && g.alive && !g.frozen && !w.portCut[i] && w.now/tick%clock.Time(g.cfg.Lease/time.Millisecond/6) == 0 && w.rand.Float64() >= w.linkLoss {
+		g.m.Reached(w.local(i))
+	}
+}
+
 // frame sends a frame over the link.
 func (w *world) frame(f frame) {
-	if w.dataCut || w.rand.Float64() < w.linkLoss {
+	if !w.joined() || w.rand.Float64() < w.linkLoss {
 		return
 	}
 	f.at = w.now + clock.Time(w.rand.Int64N(int64(w.linkDelay)+1))
@@ -214,6 +227,7 @@ func (w *world) deliverFrames() {
 		}
 	}
 	for i, g := range w.gates {
+		w.askRouter(i)
 		if g.alive && !g.frozen {
 			g.m.Listened(w.local(i))
 			g.polls = g.polls || g.m.state == Probing

@@ -56,6 +56,8 @@ const (
 	Leaving                 // the process ends
 	Stalled                 // the process did not run for so long that the peer may be active
 	Declined                // the peer has not taken the addresses for a lease
+	CutOff                  // no watched address answers, and one answers the peer
+	Isolated                // no device has a link, or no watched address answers, and the peer is not heard
 	Outranked               // another gateway, which is not heard, answers on a link, and ranks first
 	events
 	Started = events // no event: the beginning
@@ -68,6 +70,7 @@ var eventTexts = [events]string{
 	Unopposed: "no host answers for the addresses", Ordered: "an operator asked for it", Disabled: "a device has no link",
 	Claimed: "the peer asks for the addresses", Leaving: "the gateway stops",
 	Stalled: "the process did not run for too long", Declined: "the peer has not taken the addresses",
+	CutOff: "no watched address answers, and one answers the peer", Isolated: "this gateway reaches no one",
 	Outranked: "another gateway answers on a link, and ranks first",
 }
 
@@ -88,10 +91,10 @@ const none = states
 // transitions has the state that follows. A gateway becomes active in two ways: the peer has said that it does not answer any
 // more, or probing has found that no one does.
 var transitions = [states][events]State{
-	//        PeerActive PeerYields PeerSilent PeerGone Elected  Unopposed Ordered   Disabled  Claimed   Leaving   Stalled  Declined  Outranked
-	Joining:  {Standby, none, Probing, Probing, Probing, none, none, none, none, none, Joining, none, none},
-	Standby:  {none, Active, Probing, Probing, Probing, none, none, none, none, none, Joining, none, none},
-	Probing:  {Standby, Active, none, none, none, Active, none, none, none, none, Joining, none, none},
-	Active:   {Standby, none, none, none, none, none, Yielding, Yielding, Yielding, Yielding, Probing, none, Probing},
-	Yielding: {Standby, none, none, Probing, none, none, none, none, none, none, Joining, Probing, none},
+	//        PeerActive PeerYields PeerSilent PeerGone Elected  Unopposed Ordered   Disabled  Claimed   Leaving   Stalled  Declined  CutOff    Isolated  Outranked
+	Joining:  {Standby, none, Probing, Probing, Probing, none, none, none, none, none, Joining, none, none, none, none},
+	Standby:  {none, Active, Probing, Probing, Probing, none, none, none, none, none, Joining, none, none, none, none},
+	Probing:  {Standby, Active, none, none, none, Active, none, none, none, none, Joining, none, none, none, none},
+	Active:   {Standby, none, none, none, none, none, Yielding, Yielding, Yielding, Yielding, Probing, none, Yielding, Probing, Probing},
+	Yielding: {Standby, none, none, Probing, none, none, none, none, none, none, Joining, Probing, none, none, none},
 }

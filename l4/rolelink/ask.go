@@ -2,6 +2,7 @@ package rolelink
 
 import (
 	"context"
+	"iter"
 	"net/netip"
 	"time"
 
@@ -18,6 +19,7 @@ type Link struct {
 	VLAN   uint16 // 802.1Q tag of its frames; 0 is none
 	MAC    wire.MAC
 	Addrs  []netip.Addr // all; some are asked for, since a gateway answers for all of its own or none
+	Watch  []netip.Addr // of hosts there that answer as long as this gateway reaches the network
 }
 
 // asker asks the hosts of links whether one answers for an address, and exchanges claims with other gateways. Its sockets see what the
@@ -49,10 +51,12 @@ func (a *asker) run(ctx context.Context) {
 	a.r.describe()
 	every := time.NewTicker(a.r.cfg.Role.Lease) // the kernel's networks change without a reload
 	defer every.Stop()
+	watch := time.NewTicker(a.r.cfg.Role.Lease / watchesInLease)
+	defer watch.Stop()
 	var until time.Time
 	for {
 		var tick <-chan time.Time
-		if a.r.listens.Load() || time.Now().Before(until) {
+		if a.r.listens.Load() || a.r.watches.Load() || time.Now().Before(until) {
 			tick = time.After(pollEvery)
 		} else {
 			a.close()
@@ -67,6 +71,10 @@ func (a *asker) run(ctx context.Context) {
 			a.r.describe()
 		case <-every.C:
 			a.r.describe()
+		case <-watch.C:
+			if a.r.watches.Load() {
+				a.watch()
+			}
 		case <-tick:
 		}
 		a.read()
@@ -87,11 +95,19 @@ func (r *Runner) describe() {
 		return // as in ask
 	}
 	addrs, known, n := describe(r.cfg.Addrs(), links), r.peerSample(), 0
+	watched := 0
 	for i := range links {
 		n += len(questions(links[i].Addrs, known))
+		watched += len(links[i].Watch)
 	}
 	r.asks.Store(int64(n))
-	r.do(func(m *role.Machine, now clock.Time) { m.SetAddrs(now, addrs) })
+	r.watches.Store(watched > 0)
+	r.do(func(m *role.Machine, now clock.Time) {
+		m.SetAddrs(now, addrs)
+		if watched == 0 {
+			m.Unwatch()
+		}
+	})
 }
 
 // peerSample returns addresses that the peer answers for while it is active, by its last message: also of a peer that is not heard.
@@ -104,6 +120,27 @@ func (r *Runner) peerSample() []netip.Addr {
 // send sends what the machine wants on each link: a question for each address that is asked for, and a claim.
 func (a *asker) send() {
 	asks, claim := a.r.wanted()
+	known := a.r.peerSample()
+	for s, l := range a.links() {
+		list := questions(l.Addrs, known)
+		s.asks = append(s.asks, list...)
+		for _, addr := range list {
+			if asks {
+				s.send(question(addr, l.MAC, l.VLAN))
+			}
+		}
+		if claim.State != role.Joining {
+			s.send(claimFrame(claim, l))
+		}
+	}
+	if asks {
+		a.r.probes.Add(1)
+		a.r.do(func(m *role.Machine, now clock.Time) { m.Asked(now) })
+	}
+}
+
+// links yields each link with the socket of its device, open.
+func (a *asker) links() iter.Seq2[*sock, *Link] {
 	links, err := a.r.cfg.Links()
 	if err != nil {
 		links = nil // the kernel's networks cannot be read now; the machine asks again
@@ -111,29 +148,35 @@ func (a *asker) send() {
 	for _, s := range a.socks {
 		s.links, s.asks = s.links[:0], s.asks[:0]
 	}
-	known := a.r.peerSample()
-	for _, l := range links {
-		s := a.socks[l.Device]
-		if s == nil {
-			if s, err = openSock(l.Device); err != nil {
-				continue // a device that is gone has no hosts
+	return func(yield func(*sock, *Link) bool) {
+		for i := range links {
+			l := &links[i]
+			s := a.socks[l.Device]
+			if s == nil {
+				if s, err = openSock(l.Device); err != nil {
+					continue // a device that is gone has no hosts
+				}
+				a.socks[l.Device] = s
 			}
-			a.socks[l.Device] = s
-		}
-		list := questions(l.Addrs, known)
-		s.links, s.asks = append(s.links, l), append(s.asks, list...)
-		for _, addr := range list {
-			if asks {
-				s.send(question(addr, l.MAC, l.VLAN))
+			s.links = append(s.links, *l)
+			if !yield(s, l) {
+				return
 			}
-		}
-		if claim.State != role.Joining {
-			s.send(claimFrame(claim, &l))
 		}
 	}
-	if asks {
-		a.r.probes.Add(1)
-		a.r.do(func(m *role.Machine, now clock.Time) { m.Asked(now) })
+}
+
+// watchesInLease is the number of questions for each watched address in a lease: four may be lost before it does not answer any more.
+const watchesInLease = 6
+
+// watch asks for the watched addresses. Like the questions these have no sender's address, which a standby may not have.
+func (a *asker) watch() {
+	known := a.r.peerSample()
+	for s, l := range a.links() {
+		s.asks = append(s.asks, questions(l.Addrs, known)...)
+		for _, addr := range l.Watch {
+			s.send(question(addr, l.MAC, l.VLAN))
+		}
 	}
 }
 
@@ -182,6 +225,8 @@ func (a *asker) take(s *sock, b []byte) {
 		return
 	}
 	switch mac, kind := s.classify(b); kind {
+	case watched:
+		a.r.do(func(m *role.Machine, now clock.Time) { m.Reached(now) })
 	case answer:
 		a.r.answered(mac)
 	case rival:

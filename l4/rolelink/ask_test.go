@@ -15,13 +15,14 @@ import (
 )
 
 var (
-	own, other = wire.MAC{2, 0, 0, 0, 0, 1}, wire.MAC{2, 0, 0, 0, 0, 2}
-	vip4, vip6 = netip.MustParseAddr("198.18.1.1"), netip.MustParseAddr("2001:db8:1::1")
-	host4      = wire.ARPHost{MAC: other, Addr: [4]byte{198, 18, 1, 9}}
+	own, other       = wire.MAC{2, 0, 0, 0, 0, 1}, wire.MAC{2, 0, 0, 0, 0, 2}
+	vip4, vip6       = netip.MustParseAddr("198.18.1.1"), netip.MustParseAddr("2001:db8:1::1")
+	router4, router6 = netip.MustParseAddr("198.18.1.254"), netip.MustParseAddr("2001:db8:1::fe")
+	host4            = wire.ARPHost{MAC: other, Addr: [4]byte{198, 18, 1, 9}}
 )
 
 func asked() *sock {
-	return &sock{links: []Link{{Device: "a", MAC: own, Addrs: []netip.Addr{vip4, vip6}}}, asks: []netip.Addr{vip4, vip6}}
+	return &sock{links: []Link{{Device: "a", MAC: own, Addrs: []netip.Addr{vip4, vip6}, Watch: []netip.Addr{router4, router6}}}, asks: []netip.Addr{vip4, vip6}}
 }
 
 func arpFrame(from wire.MAC, op uint16, sender, target wire.ARPHost) []byte {
@@ -49,6 +50,9 @@ func TestClassify(t *testing.T) {
 		{"an announcement", arpFrame(other, wire.ARPRequest, at(other, vip4), at(wire.MAC{}, vip4)), answer},
 		{"of another address", arpFrame(other, wire.ARPReply, host4, wire.ARPHost{MAC: own}), nothing},
 		{"of this gateway", arpFrame(own, wire.ARPReply, at(own, vip4), wire.ARPHost{MAC: other}), nothing},
+		{"a watched host's reply", arpFrame(other, wire.ARPReply, at(other, router4), wire.ARPHost{MAC: own}), watched},
+		{"a watched host's advertisement", advert(other, router6, 255), watched},
+		{"a probe for a watched address", question(router4, other, 0), nothing},
 		{"a probe", arpFrame(other, wire.ARPRequest, wire.ARPHost{MAC: other}, at(wire.MAC{}, vip4)), rival},
 		{"a probe of this gateway", arpFrame(own, wire.ARPRequest, wire.ARPHost{MAC: own}, at(wire.MAC{}, vip4)), nothing},
 		{"a client's request", arpFrame(other, wire.ARPRequest, host4, at(wire.MAC{}, vip4)), nothing},

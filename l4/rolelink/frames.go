@@ -27,6 +27,7 @@ type kind uint8
 const (
 	nothing kind = iota
 	answer       // its sender has it
+	watched      // its sender has an address that is watched
 	rival        // its sender asks for it as well, without an address of its own
 )
 
@@ -42,7 +43,12 @@ func (s *sock) classify(b []byte) (wire.MAC, kind) {
 	case wire.EtherTypeIPv6:
 		said, about = classifyND(wire.IPv6(body))
 	}
-	if said == nothing || s.own(mac) || !s.asked(about) {
+	switch {
+	case said == nothing || s.own(mac):
+		return mac, nothing
+	case said == answer && s.watches(about):
+		return mac, watched
+	case !slices.Contains(s.asks, about):
 		return mac, nothing
 	}
 	return mac, said
@@ -83,8 +89,9 @@ func (s *sock) own(mac wire.MAC) bool {
 	return false
 }
 
-func (s *sock) asked(a netip.Addr) bool {
-	return slices.Contains(s.asks, a)
+// watches reports whether an address is watched on a link of the device.
+func (s *sock) watches(a netip.Addr) bool {
+	return slices.ContainsFunc(s.links, func(l Link) bool { return slices.Contains(l.Watch, a) })
 }
 
 // question returns the frame that asks who has an address, without one of its own: an ARP probe (RFC 5227 2.1.1), or a

@@ -27,7 +27,7 @@ type Config struct {
 
 	Links    func() ([]Link, error)   // that are asked; called by a goroutine of its own, without the lock, and may block
 	Addrs    func() []netip.Addr      // all addresses that this gateway answers for while it is active; as Links
-	Able     func() bool              // all devices have a link
+	Able     func() (all, any bool)   // the devices have a link
 	Streams  func() (up, synced bool) // a stream to or from the peer is up; all its connections are here
 	Answers  func(until clock.Time)   // the data path may answer until then, 0: not at all
 	Changed  func(Event)              // the state, or whether there are two active gateways
@@ -57,6 +57,7 @@ type Runner struct {
 	wake     chan struct{} // the time of the next Poll has changed
 	probe    chan struct{} // has the asker send what wanted returns
 	listens  atomic.Bool   // the machine needs to know what comes on the links
+	watches  atomic.Bool   // addresses are watched
 	probing  atomic.Bool   // and that all has been handled that has come
 	changed  chan struct{} // the addresses have changed
 	asks     atomic.Int64  // addresses of a probe
@@ -159,7 +160,9 @@ func (r *Runner) do(f func(m *role.Machine, now clock.Time)) {
 	now := r.cfg.Now()
 	_, synced := r.cfg.Streams()
 	r.machine.SetSynced(now, synced)
-	r.machine.SetAble(now, r.cfg.Able())
+	all, any := r.cfg.Able()
+	r.machine.SetAble(now, all)
+	r.machine.SetLinked(any)
 	if f != nil {
 		f(r.machine, now)
 	}

@@ -39,7 +39,7 @@ func start(t *testing.T, index uint8, key byte, more ...Path) *end {
 	r, err := Open(Config{
 		Role: role.Config{Index: index, Priority: 100, Lease: 2 * time.Second}, Paths: append([]Path{{at[index], at[1-index]}}, more...),
 		Key: []byte(strings.Repeat(string(key), 32)), Now: monotonic,
-		Links: func() ([]Link, error) { return nil, nil }, Addrs: func() []netip.Addr { return nil }, Able: func() bool { return !e.unable.Load() },
+		Links: func() ([]Link, error) { return nil, nil }, Addrs: func() []netip.Addr { return nil }, Able: func() (bool, bool) { return !e.unable.Load(), true },
 		Streams: func() (bool, bool) { return e.streams.Load(), true },
 		Answers: func(until clock.Time) { e.answers.Store(int64(until)) },
 		Changed: func(Event) { e.changes.Add(1) }, Announce: func() { e.announced.Add(1) },

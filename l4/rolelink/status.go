@@ -19,6 +19,8 @@ type Status struct {
 	Lease    float64    `json:"lease_seconds"`         // the longer of both
 	Left     float64    `json:"left_seconds"`          // standby: of the peer's lease; active: for which it answers without running
 	Able     bool       `json:"able"`                  // all devices have a link
+	CutOff   bool       `json:"cut_off"`               // watched addresses do not answer any more
+	Reaches  bool       `json:"reaches"`               // one of them answers
 	Held     bool       `json:"held"`                  // an operator wants the peer to be active
 	HeldOff  bool       `json:"held_off"`              // another host answers, or with rivalled asks, so that this gateway does not become active
 	Rivalled bool       `json:"rivalled"`              // no host answers, but a host asks for an address as well, or another gateway claims one
@@ -52,6 +54,8 @@ type Peer struct {
 	State     role.State `json:"state"`
 	Priority  uint8      `json:"priority"`
 	Able      bool       `json:"able"`
+	CutOff    bool       `json:"cut_off"`
+	Reaches   bool       `json:"reaches"`
 	Synced    bool       `json:"synced"` // it has all connections of this gateway
 	Silent    float64    `json:"silent_seconds"`
 	SameIndex bool       `json:"same_index"` // both have the same sync.index
@@ -78,9 +82,9 @@ func (r *Runner) Status() Status {
 	}
 	st := Status{
 		State: p.State, Priority: p.Priority, Preempt: p.Preempt, Term: p.Term, Changes: p.Changes,
-		Last: Change{p.Last.From, p.Last.To, p.Last.Why.String(), at}, Lease: p.Lease.Seconds(), Left: p.Left.Seconds(), Able: p.Able,
+		Last: Change{p.Last.From, p.Last.To, p.Last.Why.String(), at}, Lease: p.Lease.Seconds(), Left: p.Left.Seconds(), Able: p.Able, CutOff: p.CutOff, Reaches: p.Reaches,
 		Held: p.Held, HeldOff: p.HeldOff, Rivalled: p.Rivalled, By: by, Split: p.Split, Splits: p.Splits,
-		Peer: Peer{Heard: p.Heard, State: p.Peer.State, Priority: p.Peer.Priority, Able: p.Peer.Able, Synced: p.Peer.Synced, SameIndex: p.SameIndex},
+		Peer: Peer{Heard: p.Heard, State: p.Peer.State, Priority: p.Peer.Priority, Able: p.Peer.Able, CutOff: p.Peer.CutOff, Reaches: p.Peer.Reaches, Synced: p.Peer.Synced, SameIndex: p.SameIndex},
 		Sent: r.sent.Load(), Received: r.received.Load(), Rejected: r.rejected.Load(), Probes: r.probes.Load(), Asks: int(r.asks.Load()), Differ: p.Differ, Rivals: p.Rivals,
 	}
 	if p.Peer.Known {
@@ -109,6 +113,7 @@ func (r *Runner) WriteMetrics(w *metrics.Writer) {
 	w.Gauge("millrace_role_held_off", "1 while this gateway does not become active because another host answers for an address, or because one is about to have one.", truth(st.HeldOff))
 	w.Gauge("millrace_role_addresses_differ", "1 while the file of the other gateway has other service or SNAT addresses.", truth(st.Differ))
 	w.Gauge("millrace_role_able", "1 while all devices have a link.", truth(st.Able))
+	w.Gauge("millrace_role_cut_off", "1 while the addresses of sync.role.watch do not answer any more.", truth(st.CutOff))
 	w.Counter("millrace_role_changes_total", "Changes of the state.", st.Changes)
 	w.Counter("millrace_role_split_brains_total", "Times that two were active.", st.Splits)
 	w.Counter("millrace_role_rival_probes_total", "Questions of other hosts for the addresses, without a sender's, while this gateway was probing.", st.Rivals)
