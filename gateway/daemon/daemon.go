@@ -96,6 +96,7 @@ type Daemon struct {
 
 	role       *rolelink.Runner             // nil: none
 	watched    atomic.Pointer[[]netip.Addr] // sync.role.watch
+	roles      roles                        // how the role goes from one process to the next
 	roleLeft   chan struct{}                // leaveRole has been called
 	roleSteer  chan struct{}                // asks steerRole
 	roleEvents chan rolelink.Event          // for logRole
@@ -207,7 +208,7 @@ func (d *Daemon) openGateway(cfg *config.Config) error {
 	if err != nil {
 		return err
 	}
-	if d.gate, err = l4control.Open(cfg, l4control.Options{Devices: devices, Resolver: resolver, Policy: d.inspection.Number, OnEvent: d.events.add, OnPortsShort: d.events.addPorts, OnPeer: d.peerChanged, OnAvailability: d.wakeRoutes, Neighbor: learn, Inherited: d.takeover.state.Services}); err != nil {
+	if d.gate, err = l4control.Open(cfg, l4control.Options{Devices: devices, Resolver: resolver, Policy: d.inspection.Number, OnEvent: d.events.add, OnPortsShort: d.events.addPorts, OnPeer: d.peerChanged, OnAvailability: d.wakeRoutes, Neighbor: learn, Inherited: d.takeover.state.Services, SyncListener: d.roles.sync}); err != nil {
 		return errors.Join(err, resolver.Close())
 	}
 	d.cfg = cfg
@@ -215,6 +216,7 @@ func (d *Daemon) openGateway(cfg *config.Config) error {
 	if err := d.openRole(cfg); err != nil {
 		return err
 	}
+	d.gateOpened()
 	if cfg.Defence != nil { // another process may have its program at the devices
 		if err := d.beforeDevices(cfg); err != nil {
 			return err
@@ -459,6 +461,8 @@ func (d *Daemon) Close() error {
 	d.upgrading.close()
 	errs := []error{d.flows.detach(&d.before), d.closeWorkers()}
 	if d.role != nil {
+		d.role.Leaves() // of a process that has not begun to serve another has it
+		d.endRole()
 		_ = d.role.Close() // Run may have closed it
 	}
 	if d.gate != nil {

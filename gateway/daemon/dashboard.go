@@ -14,6 +14,8 @@ import (
 
 	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/gateway/dashboard"
+	"github.com/millrace/millrace/l4/role"
+	"github.com/millrace/millrace/l4/rolelink"
 	l7control "github.com/millrace/millrace/l7/control"
 	"github.com/millrace/millrace/metrics"
 )
@@ -60,6 +62,7 @@ func (d *Daemon) dashboardData() *dashboard.Data {
 		Reload: st.Reload, Packets: st.Counts, Engine: st.Engine, Notices: d.looks.recent.Notices(), Loops: []dashboard.Loop{}, Backends: []dashboard.Backend{},
 	}
 	data.CPU, data.Memory = usage()
+	data.Role = dashboardRole(st.Role)
 	for _, l := range d.node.Loops() {
 		s := l.Stats()
 		data.Loops = append(data.Loops, dashboard.Loop{Received: s.Received, Iterations: s.Iterations, Busy: s.Busy, Sleeps: s.Sleeps})
@@ -77,6 +80,36 @@ func (d *Daemon) dashboardData() *dashboard.Data {
 	}
 	data.SetHTTP(&web, l7control.Routes(d.workers), latency, took.Count())
 	return data
+}
+
+// dashboardRole returns the role as the dashboard has it, nil without one.
+func dashboardRole(st *rolelink.Status) *dashboard.Role {
+	if st == nil {
+		return nil
+	}
+	r := &dashboard.Role{
+		State: st.State.String(), Since: st.Last.At, Why: st.Last.Why, Trouble: []string{}, Peer: st.Peer.State.String(), Heard: st.Peer.Heard,
+		Silent: st.Peer.Silent, Lease: st.Lease, Splits: st.Splits, Priority: st.Priority,
+	}
+	for _, trouble := range []struct {
+		is   bool
+		text string
+	}{
+		{st.Split, "split brain: " + st.By + " answers, too"},
+		{st.HeldOff, "held off by " + st.By},
+		{!st.Able, "a device has no link"},
+		{st.CutOff, "no watched address answers"},
+		{st.Peer.Heard && !st.Peer.Able, "a device of the other gateway has no link"},
+		{st.Peer.Heard && st.Peer.CutOff, "the other gateway is cut off"},
+		{st.Peer.Heard && st.Peer.State == role.Standby && !st.Peer.Synced, "the other gateway lacks connections"},
+		{st.Differ, "the other gateway has other addresses"},
+		{st.Peer.SameIndex, "both have the same sync.index"},
+	} {
+		if trouble.is {
+			r.Trouble = append(r.Trouble, trouble.text)
+		}
+	}
+	return r
 }
 
 // usage returns the processor time and the resident memory of the process.

@@ -15,7 +15,6 @@ import (
 	"github.com/millrace/millrace/l4/rolelink"
 	"github.com/millrace/millrace/l4/statesync"
 	"github.com/millrace/millrace/node"
-	"github.com/millrace/millrace/stack"
 )
 
 // errNoRole is the error of orders to a gateway without a role.
@@ -41,18 +40,23 @@ func roleOf(s *config.Sync) role.Config {
 
 // openRole opens the role of a gateway that has one.
 func (d *Daemon) openRole(cfg *config.Config) (err error) {
-	if cfg.Sync == nil || cfg.Sync.Role == nil {
+	if cfg.Sync == nil || cfg.Sync.Role == nil || d.role != nil { // that of another process goes on
 		return nil
 	}
+	return d.openRoleAs(cfg, nil)
+}
+
+// openRoleAs opens the role, with what the process before has left.
+func (d *Daemon) openRoleAs(cfg *config.Config, in *rolelink.Inherited) (err error) {
 	paths := []rolelink.Path{{Listen: cfg.Sync.Listen, Peer: cfg.Sync.Peer}}
 	for _, p := range cfg.Sync.Role.Paths {
 		paths = append(paths, rolelink.Path(p))
 	}
 	d.watched.Store(&cfg.Sync.Role.Watch)
 	d.role, err = rolelink.Open(rolelink.Config{
-		Role: roleOf(cfg.Sync), Paths: paths, Key: cfg.Sync.Key, Now: stack.Now,
-		Links: d.askedLinks, Addrs: d.gate.Announced, Able: d.linksUp, Streams: d.gate.SyncStreams,
-		Answers: d.gate.SetAnswers, Changed: d.roleChanged, Announce: d.Announce,
+		Role: roleOf(cfg.Sync), Paths: paths, Key: cfg.Sync.Key, Now: d.roles.now, Inherited: in,
+		Links: d.askedLinks, Addrs: d.roleAddrs, Able: d.roleLinks, Streams: d.roleStreams,
+		Answers: d.setAnswers, Changed: d.roleChanged, Announce: d.Announce,
 	})
 	if err != nil {
 		return err
@@ -72,21 +76,27 @@ func (d *Daemon) runRole(ctx context.Context) {
 	var all sync.WaitGroup
 	all.Go(func() { d.steerRole(running) })
 	all.Go(func() { d.logRole(running) })
-	all.Go(func() { d.role.Run(running) })
+	d.startRole()
 	select {
 	case <-d.roleLeft:
 	case <-d.node.Ended(): // without a shutdown: no device is left
 	}
+	d.endRole()
 	stop()
 	all.Wait()
 }
 
-// leaveRole leaves the addresses to the other gateway, and ends the role.
+// leaveRole leaves the addresses to the other gateway, and ends the role. A process that has been replaced has none to leave.
 func (d *Daemon) leaveRole() {
-	if d.role != nil {
-		d.role.Leave()
-		close(d.roleLeft)
+	if d.role == nil {
+		return
 	}
+	if d.Replaced() {
+		d.role.Leaves()
+	} else {
+		d.role.Leave()
+	}
+	close(d.roleLeft)
 }
 
 // roleChanged takes a change. It is called with the role's lock held, which a log must not keep.
@@ -158,6 +168,9 @@ func (d *Daemon) linksUp() (all, any bool) {
 
 // askedLinks returns the networks of the devices in which service, SNAT and watched addresses are.
 func (d *Daemon) askedLinks() (list []rolelink.Link, err error) {
+	if !d.roles.opened.Load() {
+		return nil, errNotOpen
+	}
 	networks, err := d.networks()
 	if err != nil {
 		return nil, err

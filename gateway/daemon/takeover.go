@@ -28,6 +28,7 @@ type passedState struct {
 
 	Services []l4control.BackendState `json:"services,omitempty"`
 	Verdicts []defence.VerdictStatus  `json:"verdicts,omitempty"`
+	Sync     *passedSync              `json:"sync,omitempty"`
 }
 
 // takeover is the state of a process that replaces another one.
@@ -94,7 +95,13 @@ func (d *Daemon) beforeDevices(cfg *config.Config) error {
 			return err
 		}
 	}
-	return d.prepare()
+	if err := d.inheritSync(cfg); err != nil {
+		return err
+	}
+	if err := d.prepare(); err != nil {
+		return err
+	}
+	return d.takeRole(cfg)
 }
 
 // prepare reports to the other process, once.

@@ -206,10 +206,6 @@ func (d *Daemon) passable() error {
 	switch {
 	case c.Stack == config.StackDevices:
 		return errors.New("stack: devices: the connections of listeners are in this process, and cannot be passed: stop and start instead")
-	case c.Sync != nil && c.Sync.Role != nil:
-		return errors.New("sync.role: the other gateway carries addresses and connections over a restart: stop and start instead, which hands over (millrace gateway role standby does so before)")
-	case c.Sync != nil:
-		return errors.New("sync: the other gateway carries the connections over a restart: stop and start instead")
 	case d.flows.table != nil:
 		return errors.New("kernel_flows: connections in the kernel cannot be passed to another process yet: stop and start instead")
 	}
@@ -239,6 +235,7 @@ func (d *Daemon) replace(p upgrade.Program, executable *os.File) (res admin.Upgr
 	build, served, err := d.hand(s)
 	if err != nil {
 		s.Abandon()
+		d.resumeSync()
 		d.resumeBGP()
 		d.node.ResumeDevices()
 		if d.defence != nil {
@@ -306,6 +303,9 @@ func (d *Daemon) suspend() (s upgrade.Suspended, err error) {
 	if err == nil {
 		_, err = s.Table.Seek(0, io.SeekStart)
 	}
+	if err == nil { // last: the other gateway must not wait for a message
+		s.Role, err = d.suspendSync()
+	}
 	return s, err
 }
 
@@ -332,15 +332,19 @@ func (d *Daemon) pass(s *upgrade.Successor) error {
 	sockets, e := d.node.Sockets()
 	defer closePassed(in, sockets)
 	sessions, e2 := d.bgpSockets()
+	between, e3 := d.syncSockets()
 	defer func() {
 		for _, s := range sessions {
 			s.File.Close()
 		}
+		for _, s := range between {
+			s.file.Close()
+		}
 	}()
-	if err := errors.Join(err, e, e2); err != nil {
+	if err := errors.Join(err, e, e2, e3); err != nil {
 		return err
 	}
-	st := passedState{Pools: in.Pools, Secret: in.Secret, Services: l4control.BackendStates(d.gate)}
+	st := passedState{Pools: in.Pools, Secret: in.Secret, Services: l4control.BackendStates(d.gate), Sync: syncOf(d.cfg)}
 	if d.defence != nil {
 		list, err := d.defence.Status()
 		if err != nil {
@@ -371,6 +375,9 @@ func (d *Daemon) pass(s *upgrade.Successor) error {
 		}
 		for _, one := range sessions {
 			errs = append(errs, socket(upgrade.Session, one.String(), one.File))
+		}
+		for _, one := range between {
+			errs = append(errs, socket(one.kind, one.at, one.file))
 		}
 		for dir, f := range in.Locks {
 			errs = append(errs, socket(upgrade.Folder, dir, f))

@@ -31,6 +31,21 @@ type Data struct {
 	More     More      `json:"more"`
 
 	HTTP *HTTP `json:"http,omitempty"`
+	Role *Role `json:"role,omitempty"`
+}
+
+// Role is the role of one of two gateways.
+type Role struct {
+	State    string    `json:"state"` // active, standby, probing, joining or yielding
+	Since    time.Time `json:"since"`
+	Why      string    `json:"why"`
+	Trouble  []string  `json:"trouble"` // what an operator has to look at
+	Peer     string    `json:"peer"`    // its state as it was heard last
+	Heard    bool      `json:"heard"`   // within the lease
+	Silent   float64   `json:"silent_seconds"`
+	Lease    float64   `json:"lease_seconds"`
+	Splits   uint64    `json:"split_brains"`
+	Priority uint8     `json:"priority"`
 }
 
 // More counts what is not in the lists.

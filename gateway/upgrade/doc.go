@@ -61,6 +61,8 @@ const (
 	Metrics Kind = "metrics"
 	Pages   Kind = "pages"
 	Session Kind = "bgp"  // of a session with a router: "ADDRESS NUMBER"
+	Sync    Kind = "sync" // a listening one for the other gateway: by its address
+	Role    Kind = "role" // a connected one of UDP, for the role: "ADDRESS PEER"
 	Folder  Kind = "lock" // no socket: a file whose lock both processes have
 
 	stateFile Kind = "state" // a file in memory with Offer.State
@@ -71,6 +73,7 @@ const (
 type Suspended struct {
 	At       int64           `json:"at,omitempty"`
 	Sessions json.RawMessage `json:"sessions,omitempty"` // with routers, that the old process has stopped
+	Role     json.RawMessage `json:"role,omitempty"`     // of two gateways, that the old process has left
 	Table    *os.File        `json:"-"`                  // a file in memory with the table of connections; nil: there is none
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"net/netip"
 	"slices"
 	"sync"
@@ -45,6 +46,9 @@ type Options struct {
 
 	// Inherited are the states of backends in the process that this one replaces, of which Down counts here; see Restore.
 	Inherited []BackendState
+
+	// SyncListener is the socket at sync.listen of the process that this one replaces; nil without one. Open takes it.
+	SyncListener net.Listener
 
 	// KernelAddrs reads the addresses of the kernel; nil is nexthop.KernelAddrs. No packet from outside may have one as its source.
 	KernelAddrs func() (own, broadcasts map[netip.Addr]bool, err error)

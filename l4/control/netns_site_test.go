@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/gateway/daemon"
+	"github.com/millrace/millrace/gateway/upgrade"
 	"github.com/millrace/millrace/internal/testkit/testnet"
 	"github.com/millrace/millrace/metrics"
 )
@@ -59,7 +60,14 @@ func serve(file string) error {
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM) // before anything is open: it may come early
 	defer stop()
-	d, err := daemon.Open(file, daemon.Options{Log: log, Metrics: textMetrics, Admin: os.Getenv(adminEnv) != "", GPU: faultyGPU()})
+	before, err := upgrade.Inherit()
+	if err != nil {
+		return err
+	}
+	d, err := daemon.Open(file, daemon.Options{
+		Log: log, Metrics: textMetrics, Admin: os.Getenv(adminEnv) != "", GPU: faultyGPU(),
+		Predecessor: before, Program: func(string) upgrade.Program { return upgrade.Program{} }, // the file is in the environment
+	})
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -57,7 +58,7 @@ func (g *Gateway) openSync(c *config.Config) (err error) {
 	}
 	g.synced = &syncTable{g: g, changed: make([]datapath.ConnCopy, syncBurst), byLoop: make([][]datapath.ConnCopy, len(g.handlers))}
 	g.peer, err = statesync.Listen(context.Background(), statesync.Config{
-		Listen: c.Sync.Listen, Peer: c.Sync.Peer, Key: c.Sync.Key, Table: g.synced, OnChange: g.opt.OnPeer,
+		Listen: c.Sync.Listen, Peer: c.Sync.Peer, Key: c.Sync.Key, Table: g.synced, OnChange: g.opt.OnPeer, Inherited: g.opt.SyncListener,
 		Agreement: statesync.Agreement{
 			Index: uint8(c.Sync.Index), Loops: uint16(len(g.handlers)), First: c.SNATPorts.First, Last: c.SNATPorts.Last,
 		},
@@ -242,6 +243,23 @@ func (t *syncTable) Import(list []datapath.Record) {
 		}
 		t.byLoop[loop] = conns[:0]
 	}
+}
+
+// SyncFile returns a duplicate of the socket at which the other gateway is received, for the process that replaces this one; nil without
+// another gateway.
+func (g *Gateway) SyncFile() (*os.File, error) {
+	if g.peer == nil {
+		return nil, nil
+	}
+	return g.peer.File()
+}
+
+// SuspendSync ends the exchange of connections until resume is called: another process has the socket.
+func (g *Gateway) SuspendSync() (resume func()) {
+	if g.peer == nil {
+		return func() {}
+	}
+	return g.peer.Suspend()
 }
 
 // SyncStreams reports whether a stream to or from the other gateway is up, and whether all its connections are here.

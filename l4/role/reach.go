@@ -42,8 +42,8 @@ func (m *Machine) reaches(now clock.Time) bool {
 // isolated reports whether this gateway can reach no client.
 func (m *Machine) isolated(now clock.Time) bool { return !m.linked || m.cutOff(now) }
 
-// release leaves the addresses where an active gateway cannot serve them: to a peer that can, or to whoever takes them in case of a peer
-// that is not heard. With a peer that cannot serve them either it keeps them.
+// release leaves the addresses where an active gateway cannot serve them: to a peer that can, and also where the peer is
+// not heard, since that may take over. A peer that is heard and cannot serve them either does not get them.
 func (m *Machine) release(now clock.Time) {
 	p := &m.peer
 	ready := m.fresh(now) && p.State == Standby

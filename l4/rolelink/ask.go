@@ -101,7 +101,7 @@ func (r *Runner) describe() {
 		watched += len(links[i].Watch)
 	}
 	r.asks.Store(int64(n))
-	r.watches.Store(watched > 0)
+	r.watches.Store(watched > 0 && !r.suspended())
 	r.do(func(m *role.Machine, now clock.Time) {
 		m.SetAddrs(now, addrs)
 		if watched == 0 {

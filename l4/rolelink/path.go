@@ -3,6 +3,7 @@ package rolelink
 import (
 	"errors"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -23,6 +24,20 @@ type path struct {
 
 	mu  sync.Mutex // guards the rest, and what open and close do to conn
 	err error      // of the last open
+}
+
+// adopt makes the socket of another process this path's.
+func (p *path) adopt(f *os.File) error {
+	c, err := net.FileConn(f)
+	if err != nil {
+		return err
+	}
+	udp, ok := c.(*net.UDPConn)
+	if !ok {
+		return errors.Join(errors.New("role: an inherited socket is none of UDP"), c.Close())
+	}
+	p.conn.Store(udp)
+	return nil
 }
 
 // openEvery is the interval of attempts to open a path without a route.
@@ -127,6 +142,8 @@ func (r *Runner) receive(p *path) {
 		switch {
 		case errors.Is(err, net.ErrClosed):
 			return
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			r.awaitResume()
 		case errors.Is(err, syscall.ECONNREFUSED):
 			r.refused(p)
 			time.Sleep(failPause)

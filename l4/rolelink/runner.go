@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,6 +18,12 @@ import (
 // Path is a pair of addresses that messages go between.
 type Path struct{ Listen, Peer netip.AddrPort }
 
+// Inherited holds the role of the process that this one replaces.
+type Inherited struct {
+	Saved role.Saved
+	Files map[Path]*os.File // sockets of paths; Open uses them, and closes none
+}
+
 // Config configures a Runner. Its functions are called with a lock held, by any goroutine: they must neither block nor call the
 // runner.
 type Config struct {
@@ -24,6 +31,8 @@ type Config struct {
 	Paths []Path      // the first one is that of the sync
 	Key   []byte      // of the sync
 	Now   func() clock.Time
+
+	Inherited *Inherited // nil: this process replaces none
 
 	Links    func() ([]Link, error)   // that are asked; called by a goroutine of its own, without the lock, and may block
 	Addrs    func() []netip.Addr      // all addresses that this gateway answers for while it is active; as Links
@@ -54,6 +63,8 @@ type Runner struct {
 	paths []*path
 	asker *asker
 
+	resumed  chan struct{} // is closed by Resume; guarded by mu, nil while the runner is not suspended
+	silent   atomic.Bool   // another process has the role: Run ends without a last message
 	wake     chan struct{} // the time of the next Poll has changed
 	probe    chan struct{} // has the asker send what wanted returns
 	listens  atomic.Bool   // the machine needs to know what comes on the links
@@ -92,14 +103,26 @@ func Open(cfg Config) (*Runner, error) {
 	for _, p := range cfg.Paths {
 		c := &path{Path: p, closed: make(chan struct{})}
 		r.paths = append(r.paths, c)
-		if err := c.open(); err != nil && !absent(err) {
+		if err := r.openPath(c); err != nil && !absent(err) {
 			return nil, errors.Join(fmt.Errorf("role: %w", err), r.Close())
 		}
 	}
 	r.asker = newAsker(r)
-	r.machine = role.New(cfg.Role, cfg.Now())
+	if cfg.Inherited != nil {
+		r.machine = role.Restore(cfg.Role, &cfg.Inherited.Saved, cfg.Now())
+	} else {
+		r.machine = role.New(cfg.Role, cfg.Now())
+	}
 	r.seen = r.machine.Picture(cfg.Now())
 	return r, nil
+}
+
+// openPath opens a path, with the socket of the other process if there is one.
+func (r *Runner) openPath(p *path) error {
+	if in := r.cfg.Inherited; in != nil && in.Files[p.Path] != nil {
+		return p.adopt(in.Files[p.Path])
+	}
+	return p.open()
 }
 
 // Close closes the sockets of a Runner that does not run.
@@ -123,8 +146,9 @@ func (r *Runner) Run(ctx context.Context) {
 	r.mu.Lock()
 	r.ended = true
 	r.cfg.Answers(0)
-	last := r.machine.Farewell(r.cfg.Now())
-	r.send([]role.Message{last})
+	if !r.silent.Load() {
+		r.send([]role.Message{r.machine.Farewell(r.cfg.Now())})
+	}
 	r.mu.Unlock()
 	stop()
 	_ = r.Close() // ends receive
@@ -145,6 +169,7 @@ func (r *Runner) follow(ctx context.Context) {
 			return
 		case <-r.wake:
 		case <-timer.C:
+			r.awaitResume()
 			r.do(nil)
 		}
 	}
@@ -154,7 +179,7 @@ func (r *Runner) follow(ctx context.Context) {
 func (r *Runner) do(f func(m *role.Machine, now clock.Time)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.ended {
+	if r.ended || r.resumed != nil {
 		return
 	}
 	now := r.cfg.Now()

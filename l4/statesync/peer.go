@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -34,6 +35,9 @@ type Config struct {
 	Table        Table
 	Dialer       net.Dialer
 	OnChange     func(Event) // of a stream; one call at a time; may be nil
+
+	// Inherited is the listener of the process that this one replaces, at the same address; nil: Listen opens one. Listen takes it.
+	Inherited net.Listener
 }
 
 // Event is a stream that came up or went down.
@@ -49,6 +53,8 @@ type Peer struct {
 	listener net.Listener
 	dial     func(context.Context) (net.Conn, error)
 	back     chan bool // the peer has dialed: it can be dialed too
+	pauses   chan pause
+	ended    chan struct{} // Run has returned
 
 	send, receive stream
 	refused       atomic.Int64 // since when the peer's host refuses the stream to it, ns; 0 while it does not
@@ -77,6 +83,9 @@ type stream struct {
 
 // Listen opens the listener. Run serves it.
 func Listen(ctx context.Context, cfg Config) (*Peer, error) {
+	if cfg.Inherited != nil {
+		return newPeer(cfg, cfg.Inherited), nil
+	}
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", cfg.Listen.String())
 	if err != nil {
 		return nil, err
@@ -85,7 +94,7 @@ func Listen(ctx context.Context, cfg Config) (*Peer, error) {
 }
 
 func newPeer(cfg Config, l net.Listener) *Peer {
-	p := &Peer{cfg: cfg, listener: l, back: make(chan bool, 1)}
+	p := &Peer{cfg: cfg, listener: l, back: make(chan bool, 1), pauses: make(chan pause), ended: make(chan struct{})}
 	p.dial = func(ctx context.Context) (net.Conn, error) {
 		dialer := cfg.Dialer
 		dialer.Timeout = deadAfter
@@ -97,14 +106,86 @@ func newPeer(cfg Config, l net.Listener) *Peer {
 // Close closes the listener of a Peer that does not run.
 func (p *Peer) Close() error { return p.listener.Close() }
 
-// Run sends and receives until ctx ends.
+// Run sends and receives until ctx ends, but for the time between Suspend and Resume.
 func (p *Peer) Run(ctx context.Context) {
-	var all sync.WaitGroup
-	all.Go(func() { p.sendLoop(ctx) })
-	all.Go(func() { p.acceptLoop(ctx) })
-	<-ctx.Done()
-	p.listener.Close()
-	all.Wait()
+	defer close(p.ended)
+	for ctx.Err() == nil {
+		running, stop := context.WithCancel(ctx)
+		var all sync.WaitGroup
+		all.Go(func() { p.sendLoop(running) })
+		all.Go(func() { p.acceptLoop(running) })
+		var held pause
+		select {
+		case <-ctx.Done():
+			p.listener.Close()
+		case held = <-p.pauses:
+			p.wakeAccept(time.Unix(1, 0))
+		}
+		stop()
+		all.Wait()
+		if held.begun != nil {
+			p.leave()
+			close(held.begun)
+			select {
+			case <-held.over:
+				p.wakeAccept(time.Time{})
+			case <-ctx.Done():
+				p.listener.Close()
+			}
+		}
+	}
+}
+
+// errSuspended is the cause of streams that end for another process.
+var errSuspended = errors.New("another process has the streams")
+
+// leave notes that no stream is left.
+func (p *Peer) leave() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.receive.heard.Store(0)
+	for _, s := range []struct {
+		*stream
+		name string
+	}{{&p.send, "send"}, {&p.receive, "receive"}} {
+		if s.up.Load() {
+			p.changed(s.stream, s.name, false, errSuspended)
+		}
+	}
+}
+
+// pause is a request to neither send nor receive: begun is closed when no stream is left, over ends it.
+type pause struct {
+	begun chan struct{}
+	over  chan struct{}
+}
+
+// wakeAccept ends calls of Accept with an error, from a time on; the zero time is never. A listener that another process has as well
+// cannot be woken by closing it.
+func (p *Peer) wakeAccept(from time.Time) {
+	if l, ok := p.listener.(*net.TCPListener); ok {
+		_ = l.SetDeadline(from) // of a closed one Accept fails by itself
+	}
+}
+
+// Suspend ends both streams, and accepts none until resume is called. The peer waits for the process that has the listener then.
+func (p *Peer) Suspend() (resume func()) {
+	held := pause{make(chan struct{}), make(chan struct{})}
+	select {
+	case p.pauses <- held:
+		<-held.begun
+	case <-p.ended:
+	}
+	return sync.OnceFunc(func() { close(held.over) })
+}
+
+// File returns a duplicate of the listener for another process.
+func (p *Peer) File() (*os.File, error) {
+	l, ok := p.listener.(*net.TCPListener)
+	if !ok {
+		return nil, errors.ErrUnsupported
+	}
+	return l.File()
 }
 
 // reportEvery is the least time between reports of attempts that failed for different reasons.
