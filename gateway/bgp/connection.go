@@ -214,6 +214,9 @@ func (c *connection) establish() error {
 	if err := c.sync(); err != nil {
 		return err
 	}
+	if len(c.out) > 0 {
+		c.x.log("announced", "routes", len(c.out))
+	}
 	var b []byte
 	c.agreed.families.each(func(f Family) bool { b = appendEndOfRIB(b, f); return true })
 	return c.write(b)

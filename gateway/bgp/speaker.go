@@ -223,7 +223,8 @@ func sameRoute(a, b Route) bool { return reflect.DeepEqual(a, b) }
 // logged is the number of prefixes that a line of the log names.
 const logged = 8
 
-// logRoutes logs which prefixes come, go and are about to go.
+// logRoutes logs which prefixes come, go and are about to go, and how many routers learn of it now: those with a session. The caller
+// holds s.mu.
 func (s *Speaker) logRoutes(old *routes, now routes) {
 	if old == nil {
 		old = &routes{}
@@ -245,10 +246,14 @@ func (s *Speaker) logRoutes(old *routes, now routes) {
 			changed["withdrawn"] = append(changed["withdrawn"], p)
 		}
 	}
+	up := s.establishedSessions()
 	for _, state := range slices.Sorted(maps.Keys(changed)) {
 		list := changed[state]
+		if state == "announced" && up == 0 {
+			state = "waits for a session"
+		}
 		slices.SortFunc(list, comparePrefixes)
-		args := []any{"state", state, "prefixes", fmt.Sprint(list[:min(len(list), logged)])}
+		args := []any{"state", state, "routers", fmt.Sprintf("%d of %d", up, len(s.cfg.Peers)), "prefixes", fmt.Sprint(list[:min(len(list), logged)])}
 		if more := len(list) - logged; more > 0 {
 			args = append(args, "more", more)
 		}
@@ -287,7 +292,7 @@ func (s *Speaker) Shutdown(ctx context.Context, text string) {
 	s.wanted = list
 	s.publish(time.Now())
 	rib := s.rib.Load()
-	if rib == nil || len(*rib) == 0 || !s.established() {
+	if rib == nil || len(*rib) == 0 || s.establishedSessions() == 0 {
 		wait = 0
 	}
 	s.mu.Unlock()
@@ -307,12 +312,12 @@ func (s *Speaker) Shutdown(ctx context.Context, text string) {
 	s.running.Wait()
 }
 
-// established reports whether any session is. The caller holds s.mu.
-func (s *Speaker) established() bool {
+// establishedSessions returns the number of sessions that are. The caller holds s.mu.
+func (s *Speaker) establishedSessions() (n int) {
 	for _, x := range s.sessions {
 		if x.status().State == Established {
-			return true
+			n++
 		}
 	}
-	return false
+	return n
 }

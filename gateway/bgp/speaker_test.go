@@ -60,7 +60,7 @@ func TestARouteIsAnnouncedAndWithdrawn(t *testing.T) {
 		if st := r.status(); st.State != Established || st.Prefixes != 0 || st.HoldTime != 9 {
 			t.Errorf("status %+v", st)
 		}
-		for _, want := range []string{"state=announced prefixes=\"[198.18.1.1/32 2001:db8:1::1/128]\"", "state=withdrawn prefixes=[198.18.1.1/32]", "state=established"} {
+		for _, want := range []string{"state=\"waits for a session\" routers=\"0 of 1\" prefixes=\"[198.18.1.1/32 2001:db8:1::1/128]\"", "state=announced routes=2", "state=withdrawn routers=\"1 of 1\" prefixes=[198.18.1.1/32]", "state=established"} {
 			if !strings.Contains(r.log.String(), want) {
 				t.Errorf("the log lacks %q:\n%s", want, r.log)
 			}
