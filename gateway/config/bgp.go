@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -217,6 +218,25 @@ func (a Attributes) Or(others Attributes) Attributes {
 		a.Communities = others.Communities
 	}
 	return a
+}
+
+// BackendsOf returns the pools of each rule of the routes of a listener. A rule without any answers itself.
+func (c *Config) BackendsOf(l *Listener) (list [][]BackendRef) {
+	at := func(names []string) bool { return len(names) == 0 || slices.Contains(names, l.Name) }
+	streams := map[ListenerProtocol][]StreamRoute{ListenerPass: c.TLSRoutes, ListenerTCP: c.TCPRoutes}[l.Protocol]
+	for i := range streams {
+		if at(streams[i].Listeners) {
+			list = append(list, streams[i].BackendRefs)
+		}
+	}
+	for i := range c.Routes {
+		if r := &c.Routes[i]; l.Protocol.IsHTTP() && at(r.Listeners) {
+			for k := range r.Rules {
+				list = append(list, r.Rules[k].BackendRefs)
+			}
+		}
+	}
+	return list
 }
 
 // readPasswords reads the files of passwords.

@@ -8,6 +8,13 @@ import (
 	"testing"
 )
 
+const peersOnly = "bgp: {as: 64512, router_id: 192.0.2.1, peers: [{address: 192.0.2.2, as: 65000}]}\n"
+
+// listening is a file whose listener at an address is announced.
+func listening(at string) string {
+	return peersOnly + "listeners: [{name: l, address: " + at + ", protocol: HTTP, announce: {}}]\nroutes: [{name: r, rules: [{backend_refs: [{name: p}]}]}]\npools: [{name: p, backends: [{address: 192.0.2.7:1}]}]\n"
+}
+
 const announced = "devices: [{name: eth0}]\nsnat: 198.18.2.1\nservices: [{name: s, address: 198.18.1.1:80, announce: {}, backends: [{address: 198.18.2.2:80}]}]\n"
 
 func TestMistakesInBGPNameTheRemedy(t *testing.T) {
@@ -16,6 +23,10 @@ func TestMistakesInBGPNameTheRemedy(t *testing.T) {
 	}
 	both := strings.Replace(announced, "198.18.1.1:80", `[198.18.1.1:80, "[2001:db8:1::1]:80"], source: client`, 1)
 	for _, c := range []struct{ file, want string }{
+		{listening("0.0.0.0:80"), "has all addresses"},
+		{listening("'[2001:db8:1::1]:80'"), "is announced to no peer: none has ipv6"},
+		{strings.TrimPrefix(listening("198.18.1.1:80"), peersOnly), "announce has no effect: there are no routers to announce the listener to"},
+		{strings.Replace(listening("198.18.1.1:80"), ", announce: {}", "", 1), "none has announce"},
 		{"bgp: {router_id: 192.0.2.1, peers: [{address: 192.0.2.2, as: 65000}]}\n" + announced, `bgp lacks the key "as"`},
 		{"bgp: {as: 64512, peers: [{address: 192.0.2.2, as: 65000}]}\n" + announced, `bgp lacks the key "router_id"`},
 		{"bgp: {as: 64512, router_id: 192.0.2.1}\n" + announced, `bgp lacks the key "peers"`},

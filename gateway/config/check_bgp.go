@@ -3,6 +3,8 @@ package config
 import (
 	"net/netip"
 	"slices"
+
+	"go.yaml.in/yaml/v3"
 )
 
 // bgpChecker compares bgp with other parts of the file.
@@ -14,6 +16,11 @@ func (d bgpChecker) check(c *Config) {
 		for i := range c.Services {
 			if at := &d.places.services[i]; at.announce != nil {
 				d.Fail(at.announce, "add bgp with peers, or leave it out", "announce has no effect: there are no routers to announce the service to")
+			}
+		}
+		for i := range c.Listeners {
+			if at := &d.places.listeners[i]; at.announce != nil {
+				d.Fail(at.announce, "add bgp with peers, or leave it out", "announce has no effect: there are no routers to announce the listener to")
 			}
 		}
 		return
@@ -128,20 +135,32 @@ func (d bgpChecker) checkAnnounced(c *Config) {
 			speaks[f] = true
 		}
 	}
-	for i := range c.Services {
-		s, at := &c.Services[i], &d.places.services[i]
-		if s.Announce == nil {
-			continue
+	heard := func(a netip.Addr, n *yaml.Node, what, name string) {
+		if all[a] = true; !speaks[familyName(a)] {
+			d.Fail(n, "add "+familyName(a)+" to families of a peer, with a next_hop", "address %v of %s %q is announced to no peer: none has %s", a, what, name, familyName(a))
 		}
-		for j, a := range s.Addresses {
-			if all[a.Addr()] = true; !speaks[familyName(a.Addr())] {
-				d.Fail(at.addresses[j], "add "+familyName(a.Addr())+" to families of a peer, with a next_hop",
-					"address %v of service %q is announced to no peer: none has %s", a.Addr(), s.Name, familyName(a.Addr()))
+	}
+	for i := range c.Services {
+		if s := &c.Services[i]; s.Announce != nil {
+			for j, a := range s.Addresses {
+				heard(a.Addr(), d.places.services[i].addresses[j], "service", s.Name)
+			}
+		}
+	}
+	for i := range c.Listeners {
+		l := &c.Listeners[i]
+		for j, a := range l.Addresses {
+			switch n := d.places.listeners[i].addresses[j]; {
+			case l.Announce == nil:
+			case a.Addr().IsUnspecified():
+				d.Fail(n, "give the listener the address that routers are to have", "listener %q has all addresses, none of which can be announced", l.Name)
+			default:
+				heard(a.Addr(), n, "listener", l.Name)
 			}
 		}
 	}
 	if len(all) > maxAnnounced {
-		d.Fail(d.places.bgp.node, "leave announce out of some services, or spread them over gateways", "%d addresses are announced; at most %d are allowed", len(all), maxAnnounced)
+		d.Fail(d.places.bgp.node, "leave announce out of some services and listeners, or spread them over gateways", "%d addresses are announced; at most %d are allowed", len(all), maxAnnounced)
 	}
 }
 

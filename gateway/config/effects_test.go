@@ -74,6 +74,8 @@ var kinds = map[string]string{
 	"afpacket":         strings.Replace(oneService, "eth0", "eth0, driver: afpacket", 1),
 	"announced": "bgp: {as: 64513, router_id: 192.0.2.1, peers: [{address: 192.0.2.2, as: 64514}, {address: 192.0.2.3, as: 64513, next_hop: '2001:db8::9'}]}\n" +
 		strings.Replace(oneService, "backends:", "announce: {communities: no-export}, backends:", 1),
+	"announced listener": "bgp: {as: 64513, router_id: 192.0.2.1, peers: [{address: 192.0.2.2, as: 64514}, {address: 192.0.2.3, as: 64513}]}\n" +
+		"listeners: [{name: l, address: 198.18.1.1:80, protocol: HTTP, announce: {communities: no-export}}]\n" + toPool + "pools: [{name: p, backends: [{address: 192.0.2.7:1}]}]\n",
 	"kernel":          "kernel_flows: on\n" + oneService,
 	"limits":          "limits: {packets: 9}\nsources: {deny: 192.0.2.8}\ndefence: {limits: {excess: 5}}\nsync: {listen: '198.18.9.9:1', peer: '198.18.9.8:1', key_file: a, index: 0, role: {preempt: true}}\n" + oneService,
 	"detect":          "inspection: {policies: [{name: a, rules: x}]}\n" + oneService,
@@ -168,7 +170,8 @@ listeners:
      forwarded: {trusted: 192.0.2.0/28, style: forwarded, via: true},
      tls: {acme: {names: b.example, dir: e, agree_to_terms: true, directory: 'https://ca.example/', ca_file: f, contact: 'mailto:a@b.example', challenges: tls-alpn-01, external_account: {key_id: k, key_file: l}, on_demand: {names: c.example, suffixes: d.example, ask: 'https://ask.example/', ca_file: f, wait: 1s, orders_per_hour: 3, certificates: 4}}, certificates: [{cert: d, key: e, default: true, ocsp_file: o}], min_version: "1.3", max_version: "1.2", ciphers: TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384, ocsp: fetch, client_auth: {ca_file: f, crl_file: g, optional: true, forward: client-cert, forward_chain: true}, misdirected: "off", ticket_key_file: h},
      timeouts: {handshake: 1s, request_header: 1s, request_body: 1s, write: 1s, idle: 1s, stream: 1s, drain: 1s},
-     limits: {connections: 1, connection_requests: 1, streams: 1, target_bytes: 100, header_bytes: 1024, header_fields: 9, body_bytes: 1}, waf: {mode: prevent, rules: b, body_bytes: 2048, excess: pass, timeout: 2s, responses: true}, rate_limits: [rl, z], hsts: {max_age: 9000h, include_subdomains: true, preload: true}, error_pages: [{status: 503, file: p.html, content_type: text/plain}], sources: {deny: [192.0.2.9], allow: [192.0.2.8], default: deny}}
+     limits: {connections: 1, connection_requests: 1, streams: 1, target_bytes: 100, header_bytes: 1024, header_fields: 9, body_bytes: 1}, waf: {mode: prevent, rules: b, body_bytes: 2048, excess: pass, timeout: 2s, responses: true}, rate_limits: [rl, z], hsts: {max_age: 9000h, include_subdomains: true, preload: true}, error_pages: [{status: 503, file: p.html, content_type: text/plain}], sources: {deny: [192.0.2.9], allow: [192.0.2.8], default: deny},
+     announce: {med: 7, local_preference: 7, prepend: 1, communities: no-advertise}}
 routes:
   - name: q
     listeners: l

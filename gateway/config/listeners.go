@@ -50,6 +50,7 @@ type Listener struct {
 	HSTS           *HSTS            // key "hsts", of HTTPS; nil is none
 	ErrorPages     []ErrorPage      // key "error_pages", of HTTP and HTTPS
 	RateLimits     []string         // key "rate_limits", of HTTP and HTTPS: names of limits that count all requests
+	Announce       *Attributes      // key "announce"; nil: the addresses are not announced by BGP
 	WAF            *WAF             // key "waf", of HTTP and HTTPS: rules that requests are evaluated by; nil is none
 }
 

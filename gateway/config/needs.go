@@ -13,9 +13,10 @@ var rootNeeds = []need[Config]{
 	},
 	{
 		keys: []string{"bgp"}, met: func(c *Config, _ *Config) bool {
-			return c.anyService(func(s *Service) bool { return s.Announce != nil })
+			return c.anyService(func(s *Service) bool { return s.Announce != nil }) ||
+				slices.ContainsFunc(c.Listeners, func(l Listener) bool { return l.Announce != nil })
 		},
-		why: "it announces addresses of services, and none has announce", hint: "add `announce: {}` to services, or leave it out",
+		why: "it announces addresses of services and listeners, and none has announce", hint: "add `announce: {}` to services or listeners, or leave it out",
 	},
 	{
 		keys: []string{"bgp.local_preference"}, met: func(c *Config, _ *Config) bool { return c.BGP == nil || c.BGP.internalPeer() },

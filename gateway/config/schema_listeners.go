@@ -16,6 +16,7 @@ import (
 // listenerPlace is where the parts of a listener stand that are compared with others.
 type listenerPlace struct {
 	node, name, tls *yaml.Node
+	announce        *yaml.Node
 	maxVersion      *yaml.Node
 	ciphers         *yaml.Node
 	versions        *yaml.Node
@@ -166,6 +167,10 @@ func (d *l7Decoder) listeners(n *yaml.Node, c *Config) {
 			strictyaml.Optional("error_pages", func(n *yaml.Node) { guardDecoder{d}.errorPages(n, &l.ErrorPages, &at.guard) }),
 			strictyaml.Optional("rate_limits", func(n *yaml.Node) { l.RateLimits, at.guard.rateLimits = d.references(n, "rate_limits") }),
 			wafDecoder{d}.key(&l.WAF, &at.waf),
+			strictyaml.Optional("announce", func(n *yaml.Node) {
+				at.announce, l.Announce = n, &Attributes{}
+				d.Mapping(n, "announce", bgpDecoder{d.decoder}.attributes(l.Announce)...)
+			}),
 		)
 		if len(l.Versions) == 0 {
 			l.Versions = defaultVersions(l.Protocol)

@@ -30,12 +30,14 @@ type announcer struct {
 	// Of announceRoutes's goroutine.
 	routes    map[netip.Prefix]bgp.Route    // announced
 	unsettled map[availabilityKey]time.Time // since when
+
+	listeners atomic.Pointer[announcedListeners] // nil: none
 }
 
-// availabilityKey names a family of a service.
+// availabilityKey names a family of a service or a listener.
 type availabilityKey struct {
-	service string
-	family  int
+	of     string
+	family int
 }
 
 const (
@@ -44,7 +46,9 @@ const (
 	settleLimit = 10 * time.Second
 	// settleStep is the interval at which such a service is looked at, since the first probe that succeeds is no change.
 	settleStep = 100 * time.Millisecond
-	bgpEnd     = 3 * time.Second // to send what ends the sessions
+	// poolStep is the interval at which the pools of announced listeners are looked at.
+	poolStep = 200 * time.Millisecond
+	bgpEnd   = 3 * time.Second // to send what ends the sessions
 )
 
 // speakerConfig returns the configuration of the speaker. Without bgp it has no peers.
@@ -110,17 +114,22 @@ func (d *Daemon) runBGP(ctx context.Context) {
 
 // announceRoutes has the speaker announce the routes of services, as these change, until ctx ends.
 func (d *Daemon) announceRoutes(ctx context.Context, s *bgp.Speaker) {
-	tick := time.NewTicker(settleStep)
+	tick, pools := time.NewTicker(settleStep), time.NewTicker(poolStep)
 	defer tick.Stop()
+	defer pools.Stop()
 	for {
-		routes := d.announcer.follow(l4control.AvailabilityOf(d.gate), d.attributes(), time.Now())
+		routes := d.announcer.follow(d.announcedNow(), d.attributes(), time.Now())
 		list := make([]bgp.Route, 0, len(routes))
 		for _, r := range routes {
 			list = append(list, r)
 		}
 		s.Announce(list)
 		again := tick.C
-		if len(d.announcer.unsettled) == 0 {
+		switch {
+		case len(d.announcer.unsettled) > 0:
+		case d.announcer.listeners.Load() != nil:
+			again = pools.C
+		default:
 			again = nil
 		}
 		select {
@@ -140,27 +149,27 @@ func (d *Daemon) attributes() config.Attributes {
 	return config.Attributes{}
 }
 
-// follow returns the routes of services by their availability, and keeps them. An address that services share is announced while any
+// follow returns the routes of services and listeners by their availability, and keeps them. An address that several share is announced while any
 // of them has a backend. While that is not known of one, its routes stay as they are, for settleLimit at most.
-func (a *announcer) follow(list []l4control.ServiceAvailability, others config.Attributes, now time.Time) map[netip.Prefix]bgp.Route {
+func (a *announcer) follow(list []announced, others config.Attributes, now time.Time) map[netip.Prefix]bgp.Route {
 	best, routes, unsettled := map[netip.Prefix]l4control.Availability{}, map[netip.Prefix]bgp.Route{}, map[availabilityKey]time.Time{}
 	for i := range list {
 		s := &list[i]
-		for _, ap := range s.Service.Addresses {
-			p := netip.PrefixFrom(ap.Addr(), ap.Addr().BitLen())
+		for _, addr := range s.addresses {
+			p := netip.PrefixFrom(addr, addr.BitLen())
 			f := datapath.Family6
 			if p.Addr().Is4() {
 				f = datapath.Family4
 			}
-			is := s.Families[f]
+			is := s.families[f]
 			if is == l4control.Unsettled {
-				is = a.settle(availabilityKey{s.Service.Name, f}, unsettled, p, now)
+				is = a.settle(availabilityKey{s.key, f}, unsettled, p, now)
 			}
 			if _, announced := a.routes[p]; is <= best[p] || is == l4control.Draining && !announced { // no router is to leave it
 				continue
 			}
 			best[p] = is
-			r := routeOf(p, s.Service.Announce.Or(others))
+			r := routeOf(p, s.attrs.Or(others))
 			r.Shutdown = is == l4control.Draining
 			routes[p] = r
 		}
@@ -204,6 +213,7 @@ func routeOf(p netip.Prefix, a config.Attributes) bgp.Route {
 // reloadBGP makes the peers and routes those of the configuration in use.
 func (d *Daemon) reloadBGP() {
 	d.announcer.defaults.Store(d.cfg.BGP)
+	d.announcer.listeners.Store(listenersOf(d.cfg))
 	if s := d.announcer.speaker.Load(); s != nil {
 		s.Configure(speakerConfig(d.cfg))
 	}

@@ -86,7 +86,7 @@ func TestRoutesFollowServices(t *testing.T) {
 		now = now.Add(step.after)
 		list := []l4control.ServiceAvailability{{Service: &c.Services[0]}, {Service: &c.Services[1]}}
 		list[0].Families[datapath.Family4], list[0].Families[datapath.Family6], list[1].Families[datapath.Family4] = step.a4, step.a6, step.b
-		got := a.follow(list, c.BGP.Attributes, now)
+		got := a.follow(servicesAnnounced(list), c.BGP.Attributes, now)
 		for p, w := range map[netip.Prefix]want{four: step.four, six: step.six} {
 			if r, ok := got[p]; ok != w.announced || r.Shutdown != w.shutdown {
 				t.Errorf("step %d: %v is announced %v, shutdown %v; want %+v", i, p, ok, r.Shutdown, w)

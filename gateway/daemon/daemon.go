@@ -213,6 +213,7 @@ func (d *Daemon) openGateway(cfg *config.Config) error {
 	}
 	d.cfg = cfg
 	d.announcer.defaults.Store(cfg.BGP)
+	d.announcer.listeners.Store(listenersOf(cfg))
 	if err := d.openRole(cfg); err != nil {
 		return err
 	}
@@ -278,9 +279,9 @@ func (d *Daemon) service() node.Service {
 			if d.defence != nil {
 				all.Go(func() { d.defence.Run(ctx) })
 			}
+			all.Go(func() { d.runBGP(ctx) })
 			if len(handlers) > 0 {
 				all.Go(func() { d.announceLoop(ctx) })
-				all.Go(func() { d.runBGP(ctx) })
 				if d.role != nil {
 					all.Go(func() { d.runRole(ctx) })
 				}

@@ -277,10 +277,7 @@ func (d *Daemon) hand(s *upgrade.Successor) (build string, served upgrade.Served
 // suspend closes the devices for the new process, takes the defence off, and returns the table of connections. There is none without
 // devices.
 func (d *Daemon) suspend() (s upgrade.Suspended, err error) {
-	if len(d.cfg.Devices) == 0 && d.defence == nil {
-		return s, nil
-	}
-	if s.Sessions, err = d.suspendBGP(); err != nil {
+	if s.Sessions, err = d.suspendBGP(); err != nil || len(d.cfg.Devices) == 0 && d.defence == nil {
 		return s, err
 	}
 	s.At = monotonic()

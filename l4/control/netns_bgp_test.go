@@ -33,6 +33,19 @@ services:
     health: {interval: 1s, timeout: 1s, rise: 1, fall: 1}
 `
 
+// bgpListenerConfig announces an address of a listener of the kernel's stack, with a pool of b1.
+const bgpListenerConfig = `
+bgp:
+  as: 64512
+  router_id: 198.18.0.1
+  med: %d
+  drain: 100ms
+  peers: [{address: 198.18.0.2, as: 65000, port: 1179}]
+listeners: [{name: web, address: "198.18.1.1:80", protocol: HTTP, announce: {}}]
+routes: [{name: web, rules: [{backend_refs: [{name: p}]}]}]
+pools: [{name: p, backends: [{name: b1, address: "198.18.3.2:8080"}], health: {type: tcp, interval: 1s, timeout: 1s, rise: 1, fall: 1}}]
+`
+
 // bgpRouter is as much of a router as the test needs: it answers an OPEN with the same one of another AS, and keeps the UPDATEs.
 type bgpRouter struct {
 	t    *testing.T
@@ -106,10 +119,19 @@ func (r *bgpRouter) wantUpdate(med int, community ...byte) {
 }
 
 // TestAnnouncedAddressesFollowTheirBackends has a gateway whose router is the test: the backend comes and goes, the file changes, and the
-// gateway stops.
+// gateway stops. So do the addresses of a listener.
 func TestAnnouncedAddressesFollowTheirBackends(t *testing.T) {
-	s, _ := layOut(t, "gwbgp")
-	configure := func(med int) { s.must(os.WriteFile(s.file, fmt.Appendf(nil, bgpConfig, med), 0o600)) }
+	for name, config := range map[string]string{"svc": bgpConfig, "lis": bgpListenerConfig} {
+		t.Run(name, func(t *testing.T) { followBackends(t, name, config) })
+	}
+}
+
+func followBackends(t *testing.T, name, config string) {
+	s, _ := layOut(t, "gwbgp"+name)
+	if name == "lis" {
+		s.must(s.gate.Up("lo", "198.18.1.1/32"))
+	}
+	configure := func(med int) { s.must(os.WriteFile(s.file, fmt.Appendf(nil, config, med), 0o600)) }
 	listen := func(ns *testnet.Namespace, at string) (l net.Listener) {
 		s.must(ns.Do(func() (err error) { l, err = net.Listen("tcp", at); return err }))
 		return l

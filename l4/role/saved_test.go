@@ -23,6 +23,9 @@ func (w *world) replace(i int, gap time.Duration) {
 	}
 	g.m = Restore(g.cfg, &s, w.local(i))
 	g.m.SetSynced(w.local(i), true)
+	if w.answers(0) && w.answers(1) { // before it has read what waits in its socket
+		w.fail("both answer after %v without a process", gap)
+	}
 }
 
 // A process replaces another one at either gateway: the roles stay, and the peer notices nothing.
