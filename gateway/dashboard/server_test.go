@@ -241,7 +241,7 @@ func TestThePageKeepsItsPolicy(t *testing.T) {
 
 // The fields that the script reads are in what the gateway sends.
 func TestTheScriptReadsFieldsThatThereAre(t *testing.T) {
-	d := &Data{}
+	d := &Data{Role: &Role{}}
 	d.SetBackends([]l4control.ServiceStatus{{Name: "s", Backends: []l4control.BackendStatus{{Name: "b", Down: []l4control.DownStatus{{By: "check", Cause: "refused"}}}}}}, nil)
 	d.SetHTTP(&l7control.Status{Listeners: []l7control.ListenerStatus{{Name: "l", Certificates: []l7control.CertificateStatus{{File: "f", NotAfter: new(time.Time), Error: "e"}}}}},
 		[]l7control.RouteStatus{{Name: "r"}}, []Bucket{{}}, 1)
