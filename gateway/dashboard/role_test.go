@@ -42,10 +42,14 @@ func TestTheRoleInABrowser(t *testing.T) {
 		role Role
 		want []string
 	}{
-		{Role{State: "active", Since: now, Why: "no host answers for the addresses", Peer: "standby", Heard: true, Silent: 0.044, Lease: 1, Priority: 101, Trouble: []string{}},
-			[]string{"active", "standby, heard 44.0 ms ago", "no host answers", "priority 101", "split brains 0"}},
-		{Role{State: "probing", Since: now, Why: "<img src=x onerror=alert(1)>", Peer: "active", Trouble: []string{"held off by 02:00:00:00:00:01", "a device has no link"}, Splits: 3, Lease: 1},
-			[]string{"probing", "not heard", "<img src=x", "held off by 02:00:00:00:00:01 · a device has no link", "split brains 3"}},
+		{
+			Role{State: "active", Since: now, Why: "no host answers for the addresses", Peer: "standby", Heard: true, Silent: 0.044, Lease: 1, Priority: 101, Trouble: []string{}},
+			[]string{"active", "standby, heard 44.0 ms ago", "no host answers", "priority 101", "split brains 0"},
+		},
+		{
+			Role{State: "probing", Since: now, Why: "<img src=x onerror=alert(1)>", Peer: "active", Trouble: []string{"held off by 02:00:00:00:00:01", "a device has no link"}, Splits: 3, Lease: 1},
+			[]string{"probing", "not heard", "<img src=x", "held off by 02:00:00:00:00:01 · a device has no link", "split brains 3"},
+		},
 	} {
 		role.Store(&c.role)
 		p.Await(`document.querySelector("#state").textContent === "` + c.role.State + `"`)
