@@ -6,6 +6,7 @@ import "github.com/millrace/millrace/bench/harness"
 var suites = []harness.Suite{
 	packetIO,
 	dpdkSuite,
+	vhostSuite,
 	expressionSuite,
 	l4,
 	l4Established,

@@ -43,6 +43,7 @@ var roles = []role{
 	{"napi", openNAPI},
 	{"dpdk", openDPDK},
 	{"testpmd", openTestpmd},
+	{"vhost", openVhost},
 	{"handler", openHandler},
 	{"loops", openLoops},
 	{"serve", openServe},

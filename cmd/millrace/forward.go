@@ -35,6 +35,8 @@ interface that you are logged in over.
 --driver auto is afxdp, or afpacket where AF_XDP is missing or not permitted; the
 choice and its reason are printed. A name like dpdk:0000:3b:00.0 or
 dpdk:net_af_xdp0,iface=eth1 is a device of DPDK (millrace-cuda; docs/dpdk.md).
+vhost:/run/vm1.sock is a virtual machine's port, virtio:/run/port.sock a port of
+another program (docs/virtio.md).
 
 --impair-a and --impair-b impair an interface, as netem does. The words are
   delay=10ms±2ms loss=1% dup=0.1% corrupt=1% reorder=1% ce=1% rate=100mbit

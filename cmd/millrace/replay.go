@@ -180,7 +180,7 @@ func newReplay(c *console) *cobra.Command {
 	fl.StringVar(&f.patterns, "patterns", "", "file of literals to search for")
 	fl.BoolVar(&f.matches, "matches", false, "list the matches of --patterns")
 	fl.StringVar(&f.routes, "routes", "", "file of routes")
-	fl.StringVar(&f.to.name, "to", "", "interface to send to, or dpdk:DEVICE")
+	fl.StringVar(&f.to.name, "to", "", "interface to send to, or dpdk:DEVICE, vhost:PATH, virtio:PATH")
 	fl.StringVar(&f.to.driver, "driver", "auto", "driver of --to: auto, afxdp, afpacket or tap")
 	fl.IntVar(&f.loop, "loop", 1, "times to replay each file")
 	fl.StringVar(&f.rate, "rate", "max", "max, 500kpps, 10Gbps, or 2x the capture's speed")

@@ -329,6 +329,10 @@ func (q *FrontendQueue) Close() error {
 		return err
 	}
 	q.closed = true
+	if q.in != nil {
+		q.lost = q.out.Reclaim(q.in.Reclaim(q.lost))
+		q.in, q.out = nil, nil
+	}
 	for _, off := range q.lost {
 		q.pool.Put(off)
 	}
