@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"io"
 	"net"
 	"os"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -125,25 +127,35 @@ func FuzzSession(f *testing.F) {
 		}
 		before := openFiles(t)
 		s, far := g.connect()
-		for len(in) >= 3 {
-			m := vhostuser.Message{Request: vhostuser.Request(in[0] % 48), NeedReply: in[1]&0x80 != 0}
-			for range in[1] % 10 {
-				m.FDs = append(m.FDs, files[int(in[2])%len(files)])
+		var ends sync.WaitGroup
+		ends.Add(2)
+		go func() { // beside the session: neither waits for the other's buffer
+			defer ends.Done()
+			for len(in) >= 3 {
+				m := vhostuser.Message{Request: vhostuser.Request(in[0] % 48), NeedReply: in[1]&0x80 != 0}
+				for range in[1] % 10 {
+					m.FDs = append(m.FDs, files[int(in[2])%len(files)])
+				}
+				n := min(int(in[2]), len(in)-3)
+				m.Payload = in[3:][:n]
+				in = in[3+n:]
+				if far.send(&m) != nil {
+					break
+				}
 			}
-			n := min(int(in[2]), len(in)-3)
-			m.Payload = in[3:][:n]
-			in = in[3+n:]
-			if far.send(&m) != nil {
-				break
-			}
-		}
-		_ = far.sock.CloseWrite()
+			_ = far.sock.CloseWrite()
+		}()
+		go func() {
+			defer ends.Done()
+			_, _ = io.Copy(io.Discard, far.sock)
+		}()
 		err := s.run()
 		s.end(err)
 		if err == nil {
 			t.Error("a session ends without an error")
 		}
 		_ = s.conn.Close()
+		ends.Wait()
 		far.sock.Close()
 		if after := openFiles(t); after != before {
 			t.Errorf("%d files are open, and %d were (%v)", after, before, err)
