@@ -59,6 +59,7 @@ type Host struct {
 	Socket  func() error                            // can an AF_XDP socket be opened
 	Program func() error                            // can an XDP program be loaded
 	Memlock func() (limit uint64, err error)        // RLIMIT_MEMLOCK, bytes; all ones is no limit
+	Shared  func() error                            // can memory be shared with another process (vhost-user)
 	Links   func(names []string) ([]Link, error)    // the interfaces named, or all
 	Holder  func(fsys fs.FS, program uint32) string // who holds an XDP program: "suricata (pid 12)"
 	GPU     func() (GPU, error)                     // opens a GPU and lets it work; nil asks no GPU

@@ -64,6 +64,7 @@ func host(fsys fs.FS, links ...Link) Host {
 		Socket:  func() error { return nil },
 		Program: func() error { return nil },
 		Memlock: func() (uint64, error) { return ^uint64(0), nil },
+		Shared:  func() error { return nil },
 		Links:   func([]string) ([]Link, error) { return links, nil },
 		Holder:  holder,
 	}
@@ -316,6 +317,20 @@ func TestALimitThatCannotBeReadIsAWarning(t *testing.T) {
 		if c := check(t, Examine(h, nil), "memlock limit"); c.Status != want {
 			t.Errorf("%d bytes: %s %q", limit, c.Status, c.Found)
 		}
+	}
+}
+
+func TestMemoryThatCannotBeSharedIsAWarning(t *testing.T) {
+	h := host(machine())
+	if c := check(t, Examine(h, nil), "shared memory"); c.Status != OK || c.Remedy != "" {
+		t.Errorf("%s %q", c.Status, c.Remedy)
+	}
+	h.Shared = func() error { return unix.ENOSYS }
+	if c := check(t, Examine(h, nil), "shared memory"); c.Status != Warn || !strings.Contains(c.Found, "vhost:") || !strings.Contains(c.Remedy, "memfd_create") {
+		t.Errorf("%s %q, %q", c.Status, c.Found, c.Remedy)
+	}
+	if err := shared(); err != nil {
+		t.Errorf("here: %v", err)
 	}
 }
 

@@ -20,6 +20,7 @@ func (x *examination) memory() {
 	x.hugePages()
 	x.transparent()
 	x.hugetlbfs()
+	x.shared()
 	x.cgroup()
 }
 
@@ -102,6 +103,16 @@ func (x *examination) hugetlbfs() {
 	c := Check{Area: "memory", Name: "hugetlbfs", Status: OK, Found: "not mounted: only DPDK needs it"}
 	if at := x.mounts("hugetlbfs"); len(at) > 0 {
 		c.Found = "mounted on " + strings.Join(at, ", ")
+	}
+	x.add(c)
+}
+
+// shared checks for what devices named vhost: and virtio: need. Others do without, so its absence is no failure.
+func (x *examination) shared() {
+	c := Check{Area: "memory", Name: "shared memory", Status: OK, Found: "sealed files: virtual machines can connect (vhost:, virtio:)"}
+	if err := x.Shared(); err != nil {
+		c.Status, c.Found = Warn, err.Error()+": devices named vhost: and virtio: cannot be opened"
+		c.Remedy = "allow memfd_create, fcntl and eventfd2 in the seccomp profile of the container"
 	}
 	x.add(c)
 }

@@ -26,6 +26,7 @@ func This() Host {
 		Socket:  openSocket,
 		Program: loadProgram,
 		Memlock: memlock,
+		Shared:  shared,
 		Links:   links,
 		Holder:  holder,
 	}
@@ -216,4 +217,24 @@ func holder(fsys fs.FS, program uint32) string {
 		}
 	}
 	return ""
+}
+
+// shared tries what the ends of a vhost-user socket exchange: a sealed file in memory, and a file for notifications.
+func shared() error {
+	fd, err := unix.MemfdCreate("millrace-doctor", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return fmt.Errorf("memfd_create: %w", err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Ftruncate(fd, 4096); err != nil {
+		return fmt.Errorf("ftruncate: %w", err)
+	}
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK); err != nil {
+		return fmt.Errorf("F_ADD_SEALS: %w", err)
+	}
+	event, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		return fmt.Errorf("eventfd: %w", err)
+	}
+	return unix.Close(event)
 }
