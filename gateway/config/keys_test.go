@@ -50,7 +50,7 @@ func keysOf(t *testing.T) (keys []string) {
 
 // describedElsewhere reports whether a key is described as one of the same name.
 func describedElsewhere(path string) bool {
-	for _, prefix := range []string{"services[].limits.", "services[].sources.", "listeners[].sources.", "routes[].sources.", "pools[].health."} {
+	for _, prefix := range []string{"services[].limits.", "services[].sources.", "listeners[].sources.", "routes[].sources.", "pools[].health.", "listeners[].announce."} {
 		if strings.HasPrefix(path, prefix) {
 			return true
 		}
