@@ -68,9 +68,10 @@ PREFIX   ?= /usr/local
 DESTDIR  ?=
 EXAMPLES := $(PREFIX)/share/doc/millrace/examples
 
-install: build build-cuda ## install the binaries, manual pages, completion and the systemd unit (PREFIX, DESTDIR)
+install: build build-cuda build-waf ## install the binaries, manual pages, completion and the systemd unit (PREFIX, DESTDIR)
 	install -Dm755 $(BIN)/millrace $(DESTDIR)$(PREFIX)/bin/millrace
 	install -Dm755 $(BIN)/millrace-cuda $(DESTDIR)$(PREFIX)/bin/millrace-cuda
+	install -Dm755 $(BIN)/millrace-waf $(DESTDIR)$(PREFIX)/bin/millrace-waf
 	@for f in $(BIN)/libmillrace-dpdk-*.so; do [ ! -e "$$f" ] || install -Dm644 "$$f" $(DESTDIR)$(PREFIX)/lib/millrace/$${f##*/} || exit 1; done
 	$(BIN)/millrace man --section 1 --dir $(DESTDIR)$(PREFIX)/share/man/man1
 	$(BIN)/millrace man --section 5 --dir $(DESTDIR)$(PREFIX)/share/man/man5

@@ -8,7 +8,7 @@ NFPM       := github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.43.4
 DIST_VERSION = $(shell echo $(VERSION) | sed 's/^v//; s/-/+/g; /^[0-9]*\.[0-9]/!s/^/0.0.0~/')
 DIST_EPOCH   = $(shell git log -1 --format=%ct)
 
-.PHONY: dist dist-arch dist-check build-waf
+.PHONY: dist dist-arch dist-pack dist-check build-waf
 
 build-waf: preload ## build bin/millrace-waf, static, which has a web application firewall
 	@mkdir -p $(BIN)
@@ -19,17 +19,20 @@ dist: build ## tarballs, .deb, .rpm, a container image, bills of materials and c
 	@GOBIN=$(CURDIR)/$(BIN) $(GO) install $(NFPM) || { echo "nfpm could not be had: $(NFPM)"; exit 1; }
 	@for a in $(DIST_ARCHS); do $(MAKE) -s dist-arch ARCH=$$a || exit 1; done
 	@if pkg-config --exists libdpdk; then $(MAKE) -s dist-dpdk; else echo "note: no packages for DPDK, which is not installed here"; fi
-	@$(GO) -C cmd run ./ociimage -version "$$(echo '$(DIST_VERSION)' | tr '+~' '--')" -revision "$$(git rev-parse HEAD)" -epoch $(DIST_EPOCH) \
-		-out $(CURDIR)/$(DIST)/millrace-$(DIST_VERSION)-linux.oci.tar $(foreach a,$(DIST_ARCHS),$(a)=$(CURDIR)/$(DIST)/stage/$(a))
+	@for p in millrace millrace-waf; do \
+		$(GO) -C cmd run ./ociimage -program $$p -version "$$(echo '$(DIST_VERSION)' | tr '+~' '--')" -revision "$$(git rev-parse HEAD)" -epoch $(DIST_EPOCH) \
+			-out $(CURDIR)/$(DIST)/$$p-$(DIST_VERSION)-linux.oci.tar $(foreach a,$(DIST_ARCHS),$(a)=$(CURDIR)/$(DIST)/stage/$$p-$(a)) || exit 1; done
 	@cd $(DIST) && sha256sum -- *.tar.gz *.oci.tar *.deb *.rpm *.json >SHA256SUMS && rm -rf stage && cat SHA256SUMS
 
 # One architecture: bin/millrace of this machine writes the manual pages and completions, which are the same everywhere. The library of
 # `millrace exec` is embedded where a C compiler for the architecture made it, as `make preload` does for this machine alone.
-dist-arch: STAGE = $(DIST)/stage/$(ARCH)
+dist-arch: STAGE = $(DIST)/stage/millrace-$(ARCH)
+dist-arch: WAF = $(DIST)/stage/millrace-waf-$(ARCH)
 dist-arch:
-	@rm -rf $(STAGE) && mkdir -p $(STAGE)/usr/bin
+	@rm -rf $(STAGE) $(WAF) && mkdir -p $(STAGE)/usr/bin $(WAF)/usr/bin
 	@if [ $(ARCH) != "$$($(GO) env GOHOSTARCH)" ] && [ -e $(PRELOAD) ]; then mv $(PRELOAD) $(PRELOAD).host; fi; \
-	GOARCH=$(ARCH) $(GO) -C cmd build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o ../$(STAGE)/usr/bin/millrace ./millrace; status=$$?; \
+	GOARCH=$(ARCH) $(GO) -C cmd build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o ../$(STAGE)/usr/bin/millrace ./millrace && \
+	GOARCH=$(ARCH) $(GO) -C cmd build -trimpath -buildvcs=false -tags waf -ldflags '$(LDFLAGS)' -o ../$(WAF)/usr/bin/millrace-waf ./millrace; status=$$?; \
 	if [ -e $(PRELOAD).host ]; then mv $(PRELOAD).host $(PRELOAD); fi; exit $$status
 	@$(BIN)/millrace man --section 1 --dir $(STAGE)/usr/share/man/man1 >/dev/null
 	@$(BIN)/millrace man --section 5 --dir $(STAGE)/usr/share/man/man5 >/dev/null
@@ -51,13 +54,23 @@ dist-arch:
 	@install -m644 $(wildcard examples/www/*) $(STAGE)/usr/share/doc/millrace/examples/www
 	@install -d $(STAGE)/usr/share/doc/millrace/observing
 	@install -m644 deploy/prometheus/*.yaml deploy/grafana/*.json $(STAGE)/usr/share/doc/millrace/observing
-	@find $(STAGE) -type d -exec chmod 755 {} + && find $(STAGE) -type f ! -path '*/bin/*' -exec chmod 644 {} + && chmod 755 $(STAGE)/usr/bin/millrace
+	@install -d $(WAF)/usr/share/man/man1 $(WAF)/lib/systemd/system/millrace-gateway.service.d $(WAF)/etc/millrace $(WAF)/usr/share/doc/millrace
+	@mv $(STAGE)/usr/share/man/man1/millrace-waf.1.gz $(WAF)/usr/share/man/man1/
+	@install -m644 deploy/millrace-waf.conf $(WAF)/lib/systemd/system/millrace-gateway.service.d/waf.conf
+	@cp $(STAGE)/etc/millrace/gateway.yaml $(WAF)/etc/millrace/ && cp $(STAGE)/usr/share/doc/millrace/copyright $(WAF)/usr/share/doc/millrace/
+	@$(MAKE) -s dist-pack PROGRAM=millrace STAGE=$(STAGE)
+	@$(MAKE) -s dist-pack PROGRAM=millrace-waf STAGE=$(WAF)
+
+# A staged folder as a tarball, packages and a bill of materials. The file of /etc is in the tarball and the image of each program, and in one
+# package.
+dist-pack:
+	@find $(STAGE) -type d -exec chmod 755 {} + && find $(STAGE) -type f ! -path '*/bin/*' -exec chmod 644 {} + && chmod 755 $(STAGE)/usr/bin/$(PROGRAM)
 	@find $(STAGE) -exec touch -h -d @$(DIST_EPOCH) {} +
-	@tar -C $(STAGE) --sort=name --format=ustar --mtime=@$(DIST_EPOCH) --owner=0 --group=0 --numeric-owner --transform 's|^\.|millrace-$(DIST_VERSION)|' -cf - . \
-		| gzip -9n >$(DIST)/millrace-$(DIST_VERSION)-linux-$(ARCH).tar.gz
-	@sed 's|@VERSION@|$(DIST_VERSION)|; s|@ARCH@|$(ARCH)|; s|@STAGE@|$(STAGE)|' deploy/nfpm.yaml >$(STAGE).yaml
+	@tar -C $(STAGE) --sort=name --format=ustar --mtime=@$(DIST_EPOCH) --owner=0 --group=0 --numeric-owner --transform 's|^\.|$(PROGRAM)-$(DIST_VERSION)|' -cf - . \
+		| gzip -9n >$(DIST)/$(PROGRAM)-$(DIST_VERSION)-linux-$(ARCH).tar.gz
+	@sed 's|@VERSION@|$(DIST_VERSION)|; s|@ARCH@|$(ARCH)|; s|@STAGE@|$(STAGE)|' $(if $(filter millrace,$(PROGRAM)),deploy/nfpm.yaml,deploy/nfpm-waf.yaml) >$(STAGE).yaml
 	@for p in deb rpm; do SOURCE_DATE_EPOCH=$(DIST_EPOCH) $(BIN)/nfpm package --config $(STAGE).yaml --packager $$p --target $(DIST)/ >/dev/null || exit 1; done
-	@$(GO) run ./deploy/sbom $(STAGE)/usr/bin/millrace '$(DIST_VERSION)' >$(DIST)/millrace-$(DIST_VERSION)-linux-$(ARCH).cdx.json
+	@$(GO) run ./deploy/sbom $(STAGE)/usr/bin/$(PROGRAM) '$(DIST_VERSION)' >$(DIST)/$(PROGRAM)-$(DIST_VERSION)-linux-$(ARCH).cdx.json
 
 dist-check: ## build dist twice, and compare; unpack the packages of this machine, and run what is in them
 	@deploy/distcheck.sh

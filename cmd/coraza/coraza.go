@@ -53,7 +53,11 @@ func ending(s waf.Settings) string {
 	if s.Mode == waf.Prevent {
 		mode = "On"
 	}
-	return fmt.Sprintf("SecRuleEngine %s\nSecRequestBodyLimit %d\nSecRequestBodyInMemoryLimit %d\nSecRequestBodyLimitAction ProcessPartial\n"+
+	without := ""
+	for _, r := range s.Without {
+		without += fmt.Sprintf("SecRuleRemoveById %d-%d\n", r.First, r.Last)
+	}
+	return without + fmt.Sprintf("SecRuleEngine %s\nSecRequestBodyLimit %d\nSecRequestBodyInMemoryLimit %d\nSecRequestBodyLimitAction ProcessPartial\n"+
 		"SecResponseBodyLimit %d\nSecResponseBodyLimitAction ProcessPartial\n", mode, maxContent, maxContent, maxContent)
 }
 

@@ -28,6 +28,11 @@ func TestWhatMakeInstallInstallsIsValid(t *testing.T) {
 	if code, text, errs := run("gateway", "check", "-c", filepath.Join("../..", string(source[1]))); code != exitOK {
 		t.Errorf("code %d %s%s", code, text, errs)
 	}
+	for _, program := range []string{"millrace", "millrace-cuda", "millrace-waf"} {
+		if !regexp.MustCompile(`install -Dm755 \S+/` + program + ` /stage/\S+/bin/` + program + `\n`).Match(out) {
+			t.Errorf("%s is not installed", program)
+		}
+	}
 	users := regexp.MustCompile(`install -Dm644 (\S+) /stage/usr/lib/sysusers\.d/millrace\.conf`).FindSubmatch(out)
 	if users == nil {
 		t.Fatalf("no user is installed:\n%s", out)

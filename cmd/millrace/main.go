@@ -10,6 +10,8 @@ import (
 	"os/signal"
 	"runtime"
 	"runtime/debug"
+	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -37,12 +39,13 @@ type Build struct {
 	Platform string `json:"platform"` // operating system and architecture
 	Vector   string `json:"vector"`   // instructions that the CPU engine uses here
 	GPU      string `json:"gpu"`      // "cuda", or "none" of the static program
+	WAF      string `json:"waf"`      // engine and rule set of the key waf, with their versions; "none" but of millrace-waf
 }
 
 // thisBuild returns the build information of this binary.
 func thisBuild() Build {
 	b := Build{Version: version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
-	b.GPU = "none"
+	b.GPU, b.WAF = "none", "none"
 	if cuda.Linked() {
 		b.GPU = "cuda"
 	}
@@ -57,6 +60,9 @@ func thisBuild() Build {
 	if b.Version == "" {
 		b.Version = "devel"
 	}
+	if firewall != nil {
+		b.WAF = firewallOf(info.Deps)
+	}
 	for _, s := range info.Settings {
 		switch s.Key {
 		case "vcs.revision":
@@ -66,6 +72,21 @@ func thisBuild() Build {
 		}
 	}
 	return b
+}
+
+// firewallOf returns the engine of firewalls and its rule set, of the modules that the program was built of.
+func firewallOf(modules []*debug.Module) string {
+	var parts []string
+	for _, m := range modules {
+		switch m.Path {
+		case "github.com/corazawaf/coraza/v3":
+			parts = append(parts, "coraza "+m.Version)
+		case "github.com/corazawaf/coraza-coreruleset/v4":
+			parts = append(parts, "crs "+m.Version)
+		}
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, ", ")
 }
 
 // gpuText explains Build.GPU.
@@ -78,10 +99,11 @@ func newVersion(c *console) *cobra.Command {
 		Short: "Print version, commit and platform",
 		Long: `Print version, commit, compiler, platform, the vector instructions in use, and
 whether the program can use GPUs: "cuda" (linked dynamically, with libc) or "none"
-(static).
+(static), and the engine and rules of web application firewalls, which the program
+millrace-waf has.
 
 --json prints one object: schema, version, commit, modified, go, platform, vector,
-gpu.`,
+gpu, waf.`,
 		Example: `  millrace version
   millrace version --json`,
 		Args: cobra.NoArgs,
@@ -97,8 +119,8 @@ gpu.`,
 			if b.Modified {
 				commit += " with changes"
 			}
-			c.printf("millrace %s\ncommit   %s\ngo       %s\nplatform %s\nvector   %s\ngpu      %s\n",
-				b.Version, commit, b.Go, b.Platform, b.Vector, gpuText[b.GPU])
+			c.printf("millrace %s\ncommit   %s\ngo       %s\nplatform %s\nvector   %s\ngpu      %s\nwaf      %s\n",
+				b.Version, commit, b.Go, b.Platform, b.Vector, gpuText[b.GPU], b.WAF)
 			return nil
 		}),
 	}

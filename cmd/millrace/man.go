@@ -55,7 +55,40 @@ each configuration file, in section 5.`,
 func writeCommandPages(root *cobra.Command, dir string) error {
 	root.DisableAutoGenTag = true // the same source gives the same pages
 	head := &doc.GenManHeader{Section: "1", Source: "millrace " + thisBuild().Version, Manual: "Millrace"}
-	return doc.GenManTree(root, head, dir)
+	if err := doc.GenManTree(root, head, dir); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "millrace-waf.1"), []byte(firewallPage()), 0o644)
+}
+
+// firewallPage returns the manual page of the program with a web application firewall. Its commands are those of millrace, whose pages
+// are not repeated.
+func firewallPage() string {
+	var p roff
+	p.linef(`.TH "MILLRACE-WAF" "1" "" "millrace %s" "Millrace"`, thisBuild().Version)
+	p.section("NAME")
+	p.text("millrace-waf - millrace with a web application firewall")
+	p.section("SYNOPSIS")
+	p.bold("millrace-waf [command]")
+	p.section("DESCRIPTION")
+	p.text("This program has all commands of `millrace`(1). Beside them it evaluates the key `waf` of listeners and routes: rules in ModSecurity's " +
+		"language, by Coraza, with OWASP's Core Rule Set embedded (`rules: [crs]`). `millrace` refuses the key, since it has no engine for it. " +
+		"`millrace-waf version` names engine and rules.")
+	p.line(".PP")
+	p.text("Each program controls a gateway of the other: both have the same control socket. Replace one by the other as any version by another: " +
+		"`gateway upgrade`. The package millrace-waf has the service run this program.")
+	p.section("FILES")
+	p.line(".TP")
+	p.bold("/lib/systemd/system/millrace-gateway.service.d/waf.conf")
+	p.text("has the service run this program in place of millrace.")
+	p.section("EXAMPLE")
+	p.line(".nf")
+	p.text("listeners:")
+	p.text("- {name: web, address: 192.0.2.1:80, protocol: HTTP, waf: {rules: [crs], mode: prevent}}")
+	p.line(".fi")
+	p.section("SEE ALSO")
+	p.text("`millrace`(1), `millrace-gateway`(1), `millrace-gateway.yaml`(5)")
+	return p.String()
 }
 
 // writeConfigPages writes the manual pages of the configuration files, section 5, into a folder.

@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime/debug"
 	"strings"
 	"testing"
 
@@ -217,10 +218,20 @@ func TestVersionTextAndJSONAgree(t *testing.T) {
 	_, out, _ := run("version", "--json")
 	var b Build
 	decode(t, out, &b)
-	for _, want := range []string{b.Version, b.Go, b.Platform, b.Vector, b.GPU} {
+	for _, want := range []string{b.Version, b.Go, b.Platform, b.Vector, b.GPU, b.WAF} {
 		if want == "" || !strings.Contains(text, want) {
 			t.Errorf("%q is not in:\n%s", want, text)
 		}
+	}
+}
+
+// A program with a firewall names the engine and the rule set that it was built with, and one without has none.
+func TestVersionNamesTheFirewall(t *testing.T) {
+	if got, want := firewallOf([]*debug.Module{{Path: "github.com/corazawaf/coraza-coreruleset/v4", Version: "v4.25.0"}, {Path: "github.com/corazawaf/coraza/v3", Version: "v3.8.1"}, {Path: "other"}}), "coraza v3.8.1, crs v4.25.0"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if b := thisBuild(); (b.WAF == "none") != (firewall == nil) {
+		t.Errorf("waf %q, with an engine: %v", b.WAF, firewall != nil)
 	}
 }
 

@@ -80,15 +80,15 @@ type history struct {
 
 // image is an image of several architectures.
 type image struct {
-	version, revision string
-	created           time.Time
-	blobs             map[string][]byte // by digest
-	manifests         []descriptor
+	program, version, revision string
+	created                    time.Time
+	blobs                      map[string][]byte // by digest
+	manifests                  []descriptor
 }
 
 // add adds an architecture, whose files are in a folder as `make dist` stages them.
 func (im *image) add(arch, stage string) error {
-	l, err := newLayer(stage, im.created)
+	l, err := newLayer(stage, im.program, im.created)
 	if err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func (im *image) add(arch, stage string) error {
 		Config: execution{
 			User: userID + ":" + userID, ExposedPorts: map[string]struct{}{"8080/tcp": {}}, WorkingDir: "/", StopSignal: "SIGTERM",
 			Env:        []string{"PATH=/usr/bin", "SSL_CERT_FILE=/" + certificatesFile},
-			Entrypoint: []string{"/usr/bin/millrace"}, Cmd: []string{"gateway", "-c", "/" + gatewayFile}, Labels: im.labels(),
+			Entrypoint: []string{"/usr/bin/" + im.program}, Cmd: []string{"gateway", "-c", "/" + gatewayFile}, Labels: im.labels(),
 		},
 		RootFS:  rootFS{Type: "layers", DiffIDs: []string{l.diffID}},
 		History: []history{{im.created, "make dist"}},
@@ -118,7 +118,7 @@ func (im *image) add(arch, stage string) error {
 // labels describe the image, by the names of the OCI annotations.
 func (im *image) labels() map[string]string {
 	l := map[string]string{
-		"org.opencontainers.image.title": "millrace", "org.opencontainers.image.version": im.version, "org.opencontainers.image.licenses": "Apache-2.0",
+		"org.opencontainers.image.title": im.program, "org.opencontainers.image.version": im.version, "org.opencontainers.image.licenses": "Apache-2.0",
 		"org.opencontainers.image.description": "A gateway for L4 and L7",
 	}
 	if im.revision != "" {

@@ -199,3 +199,22 @@ func TestRefusedInput(t *testing.T) {
 		t.Error("a file without the address is published")
 	}
 }
+
+// An image of another program has that in place of millrace, and runs it.
+func TestAnImageOfAnotherProgram(t *testing.T) {
+	dir := stage(t, "")
+	if err := os.Rename(filepath.Join(dir, "usr/bin/millrace"), filepath.Join(dir, "usr/bin/millrace-waf")); err != nil {
+		t.Fatal(err)
+	}
+	im := image{program: "millrace-waf", version: "1"}
+	if err := im.add("amd64", dir); err != nil {
+		t.Fatal(err)
+	}
+	found := false
+	for _, b := range im.blobs {
+		found = found || bytes.Contains(b, []byte(`"Entrypoint":["/usr/bin/millrace-waf"]`)) && bytes.Contains(b, []byte(`image.title":"millrace-waf"`))
+	}
+	if !found {
+		t.Error("no configuration of the image runs the program")
+	}
+}

@@ -32,8 +32,8 @@ type layer struct {
 }
 
 // newLayer makes the layer of the files that are staged in a folder.
-func newLayer(stage string, at time.Time) (*layer, error) {
-	program, err1 := os.ReadFile(filepath.Join(stage, "usr/bin/millrace"))
+func newLayer(stage, name string, at time.Time) (*layer, error) {
+	program, err1 := os.ReadFile(filepath.Join(stage, "usr/bin", name))
 	file, err2 := os.ReadFile(filepath.Join(stage, gatewayFile))
 	licence, err3 := os.ReadFile(filepath.Join(stage, "usr/share/doc/millrace/copyright"))
 	if err := errors.Join(err1, err2, err3); err != nil {
@@ -54,7 +54,7 @@ func newLayer(stage string, at time.Time) (*layer, error) {
 		{"etc/group", 0o644, []byte("root:x:0:\nmillrace:x:" + userID + ":\n")},
 		{gatewayFile, 0o644, file},
 		{"etc/passwd", 0o644, []byte("root:x:0:0:root:/:/\nmillrace:x:" + userID + ":" + userID + ":millrace:/:/\n")},
-		{"usr/bin/millrace", 0o755, program},
+		{"usr/bin/" + name, 0o755, program},
 		{"usr/share/doc/millrace/copyright", 0o644, licence},
 	} {
 		if err := w.file(f.name, f.mode, f.text); err != nil {

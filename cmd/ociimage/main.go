@@ -27,6 +27,7 @@ func run(args []string) error {
 	out := fs.String("out", "", "the tar file to write")
 	version := fs.String("version", "", "version of the program, and tag of the image")
 	revision := fs.String("revision", "", "commit that the program was built from")
+	program := fs.String("program", "millrace", "name of the program below usr/bin of a folder")
 	epoch := fs.Int64("epoch", 0, "time of all files, in seconds since 1970")
 	if err := fs.Parse(args); err != nil {
 		return err
@@ -34,7 +35,7 @@ func run(args []string) error {
 	if *out == "" || *version == "" || fs.NArg() == 0 {
 		return errors.New("-out, -version and at least one ARCH=FOLDER are required")
 	}
-	im := image{version: *version, revision: *revision, created: time.Unix(*epoch, 0).UTC()}
+	im := image{program: *program, version: *version, revision: *revision, created: time.Unix(*epoch, 0).UTC()}
 	for _, a := range fs.Args() {
 		arch, stage, ok := strings.Cut(a, "=")
 		if !ok {

@@ -298,7 +298,7 @@ func (e *Engine) ports(q *rule, p *packet, src, dst uint16) bool {
 // admits reports whether all of a rule but its buffers holds for a packet.
 func (e *Engine) admits(q *rule, p *packet) bool {
 	e.stats.Evaluated++
-	if !e.header(q, p) {
+	if e.excepts(q.Rule) || !e.header(q, p) {
 		return false
 	}
 	f := &q.Flow

@@ -44,6 +44,8 @@ type Conn struct {
 
 // Exchange is a request and its response, once Conn.Begin has begun it.
 type Exchange struct {
+	Choice *Choice // set between Conn.Begin and Head; nil: all rules, by the mode of the policy
+
 	conn  *Conn
 	sides [2]httpSide
 	held  int // bytes of the budget
@@ -73,6 +75,21 @@ const (
 // Ends reports whether what a result is about ends.
 func (m Mode) Ends(r Result) bool {
 	return m != Detect && (r.Outcome != Pass || r.Bound && m == Prevent)
+}
+
+// RuleID names a rule.
+type RuleID struct{ GID, SID uint32 }
+
+// Choice is how some exchanges of a policy differ from the others. It is not changed while an exchange has it.
+type Choice struct {
+	Mode   Mode            // in place of the policy's
+	Except map[RuleID]bool // rules that are not evaluated: they match nothing, set no bit and count nowhere
+}
+
+// excepts reports whether a rule is not evaluated for the exchange of the present call.
+func (e *Engine) excepts(r *signature.Rule) bool {
+	x := e.exchange
+	return x != nil && x.Choice != nil && x.Choice.Except[RuleID{r.GID, r.SID}]
 }
 
 // exchangeSize is the size of an Exchange, and connSize that of a Conn with its flow.

@@ -337,3 +337,33 @@ alert http any any -> any any (http.request_body; bsize:3; flowbits:set,two; sid
 	}
 	h.empty()
 }
+
+// A rule that an exchange excepts sets no bit and counts nowhere; other exchanges of the connection have it.
+func TestExceptedRules(t *testing.T) {
+	matches := 0
+	h := newHanded(t, Config{OnMatch: func(*signature.Rule) { matches++ }}, `alert http any any -> any any (http.method; content:"POST"; flowbits:set,one; sid:1;)
+drop http any any -> any any (http.method; content:"GET"; flowbits:isset,one; sid:2;)
+`)
+	c := h.connect()
+	ask := func(method string, choice *Choice) Result {
+		x := begun(c)
+		x.Choice = choice
+		r := x.Head(1, signature.ToServer, raw(method+" / HTTP/1.1\nHost: a\n\n", true))
+		x.Close(1)
+		return r
+	}
+	without := func(sid uint32) *Choice { return &Choice{Except: map[RuleID]bool{{1, sid}: true}} }
+	ask("POST", without(1))
+	if r := ask("GET", nil); r.Outcome != Pass || matches != 0 {
+		t.Errorf("%+v after a rule that was excepted, %d matches", r, matches)
+	}
+	ask("POST", without(2))
+	if r := ask("GET", without(2)); r.Outcome != Pass {
+		t.Errorf("%+v of a rule that is excepted", r)
+	}
+	if r := ask("GET", without(1)); r.Outcome != Drop {
+		t.Errorf("%+v", r)
+	}
+	c.Close()
+	h.empty()
+}

@@ -192,7 +192,7 @@ func (d *checker) checkDefence(c *Config) {
 		d.Fail(n, "set limits.packets, or defence.limits.action to drop", "defence.limits limits sources to limits.packets, which is not set")
 	case v.Clients != nil && len(c.Listeners) == 0:
 		d.Fail(n, "", "defence.clients is about clients of listeners, and there are none")
-	case v.Inspection != nil && !c.Inspection.prevents():
+	case v.Inspection != nil && !c.inspectionPrevents():
 		d.Fail(n, "set `mode: prevent` in a policy of inspection", "defence.inspection is about clients whose packets inspection drops, and no policy drops any")
 	case len(v.Drop)+len(v.Accept)+len(v.Rates) > maxDefenceRules:
 		d.Fail(n, "join lists into files", "the defence has more than %d lists", maxDefenceRules)

@@ -132,7 +132,7 @@ sync: {listen: "198.18.9.1:1", peer: "198.18.9.2:1", key_file: k, key: "00010203
 admin: {socket: /tmp/gw.sock, listen: "127.0.0.1:9", hosts: gw.example, token_file: t}
 metrics: {listen: "127.0.0.1:0"}
 inspection:
-  policies: [{name: all, mode: prevent, services: [s], listeners: [l], hold: 5, devices: [eth0], rules: [a.rules], access: [a.access], capture: tcp, lenient: true, overlaps: pass, urgent: drop}]
+  policies: [{name: all, mode: prevent, services: [s], listeners: [l], routes: [r], hold: 5, devices: [eth0], rules: [a.rules], access: [a.access], capture: tcp, lenient: true, overlaps: pass, urgent: drop}]
   variables: HOME_NET=any
   variables_file: s.yaml
   classification: c.config
@@ -170,7 +170,7 @@ listeners:
      forwarded: {trusted: 192.0.2.0/28, style: forwarded, via: true},
      tls: {acme: {names: b.example, dir: e, agree_to_terms: true, directory: 'https://ca.example/', ca_file: f, contact: 'mailto:a@b.example', challenges: tls-alpn-01, external_account: {key_id: k, key_file: l}, on_demand: {names: c.example, suffixes: d.example, ask: 'https://ask.example/', ca_file: f, wait: 1s, orders_per_hour: 3, certificates: 4}}, certificates: [{cert: d, key: e, default: true, ocsp_file: o}], min_version: "1.3", max_version: "1.2", ciphers: TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384, ocsp: fetch, client_auth: {ca_file: f, crl_file: g, optional: true, forward: client-cert, forward_chain: true}, misdirected: "off", ticket_key_file: h},
      timeouts: {handshake: 1s, request_header: 1s, request_body: 1s, write: 1s, idle: 1s, stream: 1s, drain: 1s},
-     limits: {connections: 1, connection_requests: 1, streams: 1, target_bytes: 100, header_bytes: 1024, header_fields: 9, body_bytes: 1}, waf: {mode: prevent, rules: b, body_bytes: 2048, excess: pass, timeout: 2s, responses: true}, rate_limits: [rl, z], hsts: {max_age: 9000h, include_subdomains: true, preload: true}, error_pages: [{status: 503, file: p.html, content_type: text/plain}], sources: {deny: [192.0.2.9], allow: [192.0.2.8], default: deny},
+     limits: {connections: 1, connection_requests: 1, streams: 1, target_bytes: 100, header_bytes: 1024, header_fields: 9, body_bytes: 1}, waf: {mode: prevent, rules: b, exclude: 7-9, body_bytes: 2048, excess: pass, timeout: 2s, responses: true}, rate_limits: [rl, z], hsts: {max_age: 9000h, include_subdomains: true, preload: true}, error_pages: [{status: 503, file: p.html, content_type: text/plain}], sources: {deny: [192.0.2.9], allow: [192.0.2.8], default: deny},
      announce: {med: 7, local_preference: 7, prepend: 1, communities: no-advertise}}
 routes:
   - name: q
@@ -184,7 +184,8 @@ routes:
     concurrency: {requests: 3, per_user: 2, pending: 4, wait: 1m}
     maintenance: {retry_after: 1m, allow: 192.0.2.9}
     limits: {body_bytes: 5}
-    waf: {mode: prevent, rules: b, body_bytes: 2048, excess: pass, timeout: 2s, responses: true}
+    waf: {mode: prevent, rules: b, exclude: 7-9, body_bytes: 2048, excess: pass, timeout: 2s, responses: true}
+    inspection: {mode: prevent, exclude: [7]}
     error_pages: [{status: 503, file: p.html, content_type: text/plain}]
     auth:
       basic: {file: v, realm: r}

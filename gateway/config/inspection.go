@@ -47,8 +47,9 @@ const (
 type InspectionPolicy struct {
 	Name      string         // key "name", required and unique
 	Mode      InspectionMode // key "mode", default "detect"
-	Services  []string       // key "services": by name, default all; none where the policy names listeners
+	Services  []string       // key "services": by name, default all; none where the policy names listeners or routes
 	Listeners []string       // key "listeners": of HTTP and HTTPS, by name, whose requests are inspected; default none
+	Routes    []string       // key "routes": by name, whose requests are inspected by this policy in place of that of their listener; default none
 	Devices   []string       // key "devices": that clients' packets come by, default all
 	Rules     []string       // key "rules": files of rules in Suricata's syntax
 	Access    []string       // key "access": files of rules on addresses and ports: the first that matches a packet of a client decides
@@ -141,6 +142,7 @@ func (d *decoder) inspectionPolicies(n *yaml.Node, i *Inspection) {
 			}),
 			d.named("services", &p.Services, &at.services),
 			d.named("listeners", &p.Listeners, &at.listeners),
+			d.named("routes", &p.Routes, &at.routes),
 			strictyaml.Optional("hold", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "hold", &p.Hold, 0, maxHold) }),
 			d.named("devices", &p.Devices, &at.devices),
 			d.several("rules", &p.Rules),
@@ -167,7 +169,7 @@ type policyPlace struct {
 	node, name        *yaml.Node
 	capture           *yaml.Node // nil without
 	services, devices []*yaml.Node
-	listeners         []*yaml.Node
+	listeners, routes []*yaml.Node
 }
 
 // placedText reads a text, and keeps its place for errors that are found when the rules are read.
@@ -207,7 +209,7 @@ func (d *decoder) named(key string, to *[]string, at *[]*yaml.Node) strictyaml.F
 
 // checkInspection reports policies with one name, packets without a file, and names of services and devices that are not there.
 func (d *checker) checkInspection(c *Config) {
-	lines, inspected := map[string]int{}, map[string]string{}
+	lines, inspected, routes := map[string]int{}, map[string]string{}, map[string]string{}
 	for i := range c.Inspection.Policies {
 		p, at := &c.Inspection.Policies[i], &d.places.policies[i]
 		d.unique(lines, p.Name, at.name, "policy")
@@ -221,6 +223,9 @@ func (d *checker) checkInspection(c *Config) {
 		}
 		for k, name := range p.Listeners {
 			d.checkInspected(c, inspected, p.Name, name, at.listeners[k])
+		}
+		for k, name := range p.Routes {
+			d.checkInspectedRoute(c, routes, p.Name, name, at.routes[k])
 		}
 		for k, name := range p.Devices {
 			if !slices.ContainsFunc(c.Devices, func(dev Device) bool { return dev.Name == name }) {
@@ -244,18 +249,11 @@ func (d *checker) checkInspected(c *Config, by map[string]string, policy, name s
 	by[name] = policy
 }
 
-// OfPackets reports whether a policy is for packets of services: one that names listeners alone is not.
-func (p *InspectionPolicy) OfPackets() bool { return len(p.Listeners) == 0 || len(p.Services) > 0 }
+// OfRequests reports whether a policy is for requests of listeners or routes.
+func (p *InspectionPolicy) OfRequests() bool { return len(p.Listeners)+len(p.Routes) > 0 }
 
-// PolicyOfListener returns the policy for the requests of a listener, nil for none.
-func (i *Inspection) PolicyOfListener(name string) *InspectionPolicy {
-	for k := range i.Policies {
-		if slices.Contains(i.Policies[k].Listeners, name) {
-			return &i.Policies[k]
-		}
-	}
-	return nil
-}
+// OfPackets reports whether a policy is for packets of services: one that names listeners or routes alone is not.
+func (p *InspectionPolicy) OfPackets() bool { return !p.OfRequests() || len(p.Services) > 0 }
 
 // PolicyOf returns the place, from 1, of the policy for a service's connections whose client's packets come by a device; 0 is
 // none.

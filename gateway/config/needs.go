@@ -105,7 +105,7 @@ var rootNeeds = []need[Config]{
 		why: "there is no limit", hint: "set packets or connections",
 	},
 	{
-		keys: []string{"inspection.overload"}, met: func(c *Config, _ *Config) bool { return c.Inspection.prevents() },
+		keys: []string{"inspection.overload"}, met: func(c *Config, _ *Config) bool { return c.inspectionPrevents() },
 		why: "it is for policies with `mode: prevent`, and there are none", hint: "set `mode: prevent` in a policy, or leave it out",
 	},
 	{
@@ -130,9 +130,9 @@ func (s *Sources) restrict() bool { return s.Default == "deny" || len(s.Deny) > 
 // bound reports whether there is a limit.
 func (l *Limits) bound() bool { return l.Packets > 0 || l.Connections > 0 }
 
-// prevents reports whether some policy drops packets.
-func (i *Inspection) prevents() bool {
-	return slices.ContainsFunc(i.Policies, func(p InspectionPolicy) bool { return p.Mode == InspectionPrevent })
+// inspectionPrevents reports whether some policy drops packets or ends requests.
+func (c *Config) inspectionPrevents() bool {
+	return c.Inspection.anyPolicy(func(p *InspectionPolicy) bool { return p.preventsFor(c) })
 }
 
 // anyPolicy reports whether some policy has a property.
@@ -156,15 +156,15 @@ var deviceNeeds = []need[Device]{{
 var policyNeeds = []need[InspectionPolicy]{
 	{
 		keys: []string{"access", "capture", "devices", "overlaps", "urgent"}, met: func(_ *Config, p *InspectionPolicy) bool { return p.OfPackets() },
-		why: "it is about packets, and the policy is for listeners alone", hint: leaveOut,
+		why: "it is about packets, and the policy is for requests alone", hint: leaveOut,
 	},
 	{
-		keys: []string{"listeners"}, met: func(_ *Config, p *InspectionPolicy) bool { return len(p.Rules) > 0 },
+		keys: []string{"listeners", "routes"}, met: func(_ *Config, p *InspectionPolicy) bool { return len(p.Rules) > 0 },
 		why: "the policy has no rules on requests", hint: "name files in rules",
 	},
 	{
-		keys: []string{"hold"}, met: func(_ *Config, p *InspectionPolicy) bool { return len(p.Listeners) > 0 && p.Mode == InspectionPrevent },
-		why: "it is for listeners with `mode: prevent`", hint: "name listeners and set `mode: prevent`, or leave it out",
+		keys: []string{"hold"}, met: func(c *Config, p *InspectionPolicy) bool { return p.OfRequests() && p.preventsFor(c) },
+		why: "it is for listeners and routes with `mode: prevent`", hint: "name some and set `mode: prevent`, or leave it out",
 	},
 	{
 		keys: []string{"overlaps", "urgent"}, met: func(_ *Config, p *InspectionPolicy) bool { return p.Mode == InspectionPrevent },

@@ -12,17 +12,18 @@ type Route struct {
 	Hostnames []string // key "hostnames": names, or "*.example.org" for all below; absent: every host
 	Rules     []Rule   // key "rules", required
 
-	ForwardPath    ForwardPath    // key "forward_path": "normalized" (default) or "raw"
-	ExpectContinue ExpectContinue // key "expect_continue": "answer" (default) or "forward"
-	Upgrades       []string       // key "upgrades": protocols, beside WebSocket, that clients may change to; default none
-	Sources        Sources        // key "sources": clients whose requests are served, looked at after those of the listener
-	RateLimits     []string       // key "rate_limits": names of limits that count its requests, in this order
-	Maintenance    *Maintenance   // key "maintenance": nil serves requests
-	Limits         RouteLimits    // key "limits"
-	ErrorPages     []ErrorPage    // key "error_pages": they come before those of the listener
-	Auth           *Auth          // key "auth": credentials that requests need; nil asks for none
-	WAF            *WAF           // key "waf": in place of that of the listener; nil is that
-	Concurrency    *Concurrency   // key "concurrency": requests at a time; nil is no bound
+	ForwardPath    ForwardPath      // key "forward_path": "normalized" (default) or "raw"
+	ExpectContinue ExpectContinue   // key "expect_continue": "answer" (default) or "forward"
+	Upgrades       []string         // key "upgrades": protocols, beside WebSocket, that clients may change to; default none
+	Sources        Sources          // key "sources": clients whose requests are served, looked at after those of the listener
+	RateLimits     []string         // key "rate_limits": names of limits that count its requests, in this order
+	Maintenance    *Maintenance     // key "maintenance": nil serves requests
+	Limits         RouteLimits      // key "limits"
+	ErrorPages     []ErrorPage      // key "error_pages": they come before those of the listener
+	Auth           *Auth            // key "auth": credentials that requests need; nil asks for none
+	WAF            *WAF             // key "waf": in place of that of the listener; nil is that
+	Inspection     *RouteInspection // key "inspection": by the policy of its requests; nil is as that says
+	Concurrency    *Concurrency     // key "concurrency": requests at a time; nil is no bound
 }
 
 // ExpectContinue selects who answers a client that waits for 100 (Continue) before it sends content.

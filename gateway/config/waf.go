@@ -2,6 +2,8 @@ package config
 
 import (
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -13,11 +15,18 @@ import (
 type WAF struct {
 	Mode      WAFMode       // key "mode": "detect" (default), "prevent" or, of a route, "off"
 	Rules     []string      // key "rules", required unless off: files, or patterns of them, relative to the configuration's; "crs" is OWASP's Core Rule Set
+	Exclude   []RuleRange   // key "exclude": IDs of rules that are left out, or ranges of them; default none
 	BodyBytes int           // key "body_bytes": of a message's content that rules see, default 16384
 	Excess    WAFExcess     // key "excess", with prevent: what follows from content of a request beyond that: "reject" (default) or "pass"
 	Timeout   time.Duration // key "timeout": of one evaluation, default 1s: a message without a verdict by then is not served with prevent
 	Responses bool          // key "responses": responses of backends are evaluated too, default false
 }
+
+// RuleRange is the IDs of rules of a firewall from First to Last.
+type RuleRange struct{ First, Last int }
+
+// maxRuleID bounds the IDs of rules of a firewall.
+const maxRuleID = 1<<31 - 1
 
 // WAFMode defines what follows from rules that deny.
 type WAFMode string
@@ -43,7 +52,7 @@ func newWAF() *WAF {
 }
 
 // wafPlace is where the parts of a WAF stand; all are nil without one.
-type wafPlace struct{ node, mode, rules, excess *yaml.Node }
+type wafPlace struct{ node, mode, rules, exclude, excess *yaml.Node }
 
 // wafDecoder reads firewalls.
 type wafDecoder struct{ *l7Decoder }
@@ -69,6 +78,7 @@ func (d wafDecoder) key(to **WAF, at *wafPlace) strictyaml.Field {
 					}
 				})
 			}),
+			strictyaml.Optional("exclude", func(n *yaml.Node) { at.exclude = n; d.exclude(n, w) }),
 			strictyaml.Optional("body_bytes", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "body_bytes", &w.BodyBytes, 1024, 16<<20) }),
 			strictyaml.Optional("excess", func(n *yaml.Node) {
 				at.excess = n
@@ -77,6 +87,27 @@ func (d wafDecoder) key(to **WAF, at *wafPlace) strictyaml.Field {
 			strictyaml.Optional("timeout", func(n *yaml.Node) { d.Duration(n, "timeout", &w.Timeout, 10*time.Millisecond, time.Minute) }),
 			strictyaml.Optional("responses", func(n *yaml.Node) { d.Truth(n, "responses", &w.Responses) }),
 		)
+	})
+}
+
+// exclude reads the rules that are left out.
+func (d wafDecoder) exclude(n *yaml.Node, w *WAF) {
+	d.OneOrMore(n, "exclude", maxExcepted, func(n *yaml.Node) {
+		s := ""
+		if !d.numberOrText(n, "exclude", &s) {
+			return
+		}
+		first, last, ranged := strings.Cut(s, "-")
+		if !ranged {
+			last = first
+		}
+		from, err1 := strconv.Atoi(first)
+		to, err2 := strconv.Atoi(last)
+		if err1 != nil || err2 != nil || from < 1 || to < from || to > maxRuleID {
+			d.Fail(n, "such as 942100, or 942000-942999", "%q is neither the ID of a rule nor a range of them", s)
+			return
+		}
+		w.Exclude = append(w.Exclude, RuleRange{from, to})
 	})
 }
 
@@ -104,6 +135,8 @@ func (d wafChecker) check(c *Config) {
 			d.Fail(at.mode, leaveOut, "waf of route %q has no effect: no listener of the route has rules", r.Name)
 		case len(r.WAF.Rules) > 0:
 			d.Fail(at.rules, "leave one of them out", "rules has no effect: mode is off")
+		case at.exclude != nil && !d.FailedAt(at.exclude):
+			d.Fail(at.exclude, "leave one of them out", "exclude has no effect: mode is off")
 		}
 	}
 }

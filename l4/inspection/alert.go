@@ -86,7 +86,7 @@ func (l *Loop) matched(r *signature.Rule) { l.engine.policy.matched(r) }
 // alert reports what the engine has found. A flow may end while a packet of another is inspected, or none is.
 func (l *Loop) alert(a *inspect.Alert) {
 	p := l.engine.policy
-	action := actionOf(p, a, a.Packet == 0)
+	action := actionOf(p, a, p.prevent, a.Packet == 0)
 	out := newAlert(p, a, action)
 	l.write(&out, a.Payload)
 	l.report(&out, a.Rule, a.Proto, action)
@@ -119,10 +119,10 @@ func newAlert(p *policy, a *inspect.Alert, action Action) Alert {
 	return out
 }
 
-// actionOf returns what is done with the packet of an alert.
-func actionOf(p *policy, a *inspect.Alert, late bool) Action {
+// actionOf returns what is done with the packet or request of an alert. prevent is whether rules that drop do so.
+func actionOf(p *policy, a *inspect.Alert, prevent, late bool) Action {
 	switch {
-	case !p.prevent || late:
+	case !prevent || late:
 		return ActionAlert
 	case a.Anomaly == inspect.UrgentData, a.Anomaly == inspect.HTTPFraming, a.Anomaly != inspect.NoAnomaly && p.overlaps:
 		return ActionDrop

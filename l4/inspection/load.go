@@ -155,7 +155,7 @@ func (l *loader) compile(c *config.InspectionPolicy, p *policy, before compiled)
 	if p.rules, err = inspect.CompileNext(ofPackets, before.packets); err != nil {
 		l.fail(err)
 	}
-	if len(c.Listeners) > 0 {
+	if c.OfRequests() {
 		if err = p.ofRequests(p.all, before.requests); err != nil && !p.packets { // or it was reported
 			l.fail(err)
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/filter/inspect"
 	"github.com/millrace/millrace/filter/signature"
+	"github.com/millrace/millrace/gateway/config"
 )
 
 // Requests inspects the requests that one worker of listeners serves, by the policies that name these. It has the engines; the worker
@@ -95,6 +96,14 @@ func (p *policy) mode() inspect.Mode {
 	return inspect.Prevent
 }
 
+// endsRequest reports whether a request that an alert is about ends by rules that drop: the choice of its route comes before the mode.
+func (p *policy) endsRequest(a *inspect.Alert) bool {
+	if a.Exchange == nil || a.Exchange.Choice == nil {
+		return p.prevent
+	}
+	return a.Exchange.Choice.Mode != inspect.Detect
+}
+
 // config returns this worker's part of the bounds of a policy.
 func (r *Requests) config(e *requestEngine, p *policy) inspect.Config {
 	cfg := r.of.part(p)
@@ -120,7 +129,7 @@ func (i *Inspector) part(p *policy) inspect.Config {
 // alert reports what an engine has found in a message.
 func (r *Requests) alert(p *policy, a *inspect.Alert) {
 	now := clock.Time(a.Time)
-	action := actionOf(p, a, a.Packet == 0)
+	action := actionOf(p, a, p.endsRequest(a), a.Packet == 0)
 	out := newAlert(p, a, action)
 	out.Loop, out.Time = r.number, wallTime(r.of.opt.Wall(now))
 	out.Request = requestOf(a)
@@ -178,6 +187,7 @@ type Fit struct {
 	Policy     string
 	Fit, Rules int
 	Others     string // by reason: how many, and the first ones
+	Unknown    string // rules that routes exclude, and that the policy does not have
 }
 
 // Fits returns a Fit for each policy that names listeners.
@@ -204,9 +214,28 @@ func (i *Inspector) Fits() (list []Fit) {
 			parts = append(parts, text+")")
 		}
 		f.Others = strings.Join(parts, ", ")
+		f.Unknown = p.unknown(i.configuration().Excepted(p.name))
 		list = append(list, f)
 	}
 	return list
+}
+
+// unknown returns those of some rules that the policy does not have.
+func (p *policy) unknown(list []config.ExceptedRule) string {
+	var names []string
+	for _, id := range list {
+		if !slices.ContainsFunc(p.all, func(r *signature.Rule) bool { return r.GID == id.GID && r.SID == id.SID }) {
+			names = append(names, fmt.Sprintf("%d:%d", id.GID, id.SID))
+		}
+	}
+	return strings.Join(names, " ")
+}
+
+// configuration returns the present one.
+func (i *Inspector) configuration() *config.Config {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.cfg
 }
 
 // String returns the sentence of a Fit.
@@ -214,6 +243,9 @@ func (f Fit) String() string {
 	s := fmt.Sprintf("%d of %d rules apply to requests", f.Fit, f.Rules)
 	if f.Others != "" {
 		s += "; others are about " + f.Others
+	}
+	if f.Unknown != "" {
+		s += "; routes exclude rules that it does not have: " + f.Unknown
 	}
 	return s
 }

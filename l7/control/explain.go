@@ -180,10 +180,12 @@ func (e *Explanation) find(by refusing, l *config.Listener, r *route.Request, ra
 			return nil
 		}
 		e.matched(&refs[s.Number])
+		by.inspection(l, refs[s.Number].Route)
 		by.route(refs[s.Number].Route)
 		return nil
 	}
 	e.OtherHost = !anyHost(rules, r.Host)
+	by.inspection(l, nil)
 	return nil
 }
 

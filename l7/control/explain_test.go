@@ -156,7 +156,7 @@ func TestExplainNamesWhatRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	of := []string{"rate limit all of listener web", "inspection policy edge of listener web", "limits.body_bytes of listener web"}
+	of := []string{"rate limit all of listener web", "limits.body_bytes of listener web", "inspection policy edge of listener web"}
 	from := netip.MustParseAddr
 	many := slices.Repeat([]Field{{"a", ""}}, 8)
 	for _, c := range []struct {

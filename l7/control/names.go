@@ -1,6 +1,8 @@
 package control
 
 import (
+	"slices"
+
 	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/l7/proxy"
 	"github.com/millrace/millrace/l7/rewrite"
@@ -17,10 +19,21 @@ func (n *plan) listenerNames(l *config.Listener, refs []config.RuleRef) []string
 	if l.RequestID != "" {
 		names = append(names, l.RequestID)
 	}
-	if n.cfg.Inspection.PolicyOfListener(l.Name) != nil {
+	if n.inspects(l, refs) {
 		names = append(names, rewrite.Inspected()...)
 	}
 	return names
+}
+
+// inspects reports whether rules of inspection read requests of a listener.
+func (n *plan) inspects(l *config.Listener, refs []config.RuleRef) bool {
+	if n.cfg.Inspection.PolicyOfRequests(l.Name, "") != nil {
+		return true
+	}
+	return slices.ContainsFunc(refs, func(ref config.RuleRef) bool {
+		p, _ := n.cfg.Inspects(l, ref.Route)
+		return p != nil
+	})
 }
 
 // namesOf returns the names of the fields of requests that rules and their pools read, set, add or remove.

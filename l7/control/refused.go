@@ -52,11 +52,23 @@ func (r refusing) listener(l *config.Listener, u *url.URL) {
 	}
 	r.sources(&l.Sources, r.table(of, l.Name), 403, of, l.Name)
 	r.rates(l.RateLimits, of, l.Name)
-	if p := r.cfg.Inspection.PolicyOfListener(l.Name); p != nil && p.Mode == config.InspectionPrevent {
-		r.may("inspection policy "+p.Name, of, l.Name)
-	}
 	if l.Limits.BodyBytes > 0 {
 		r.may("limits.body_bytes", of, l.Name)
+	}
+}
+
+// inspection asks the rules that read requests of a route at a listener; nil is no route.
+func (r refusing) inspection(l *config.Listener, c *config.Route) {
+	if c == nil {
+		c = &config.Route{}
+	}
+	p, mode := r.cfg.Inspects(l, c)
+	switch {
+	case mode != config.InspectionPrevent:
+	case slices.Contains(p.Listeners, l.Name):
+		r.may("inspection policy "+p.Name, "listener", l.Name)
+	default:
+		r.may("inspection policy "+p.Name, "route", c.Name)
 	}
 }
 

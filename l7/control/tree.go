@@ -264,11 +264,8 @@ func (s *Set) planListener(n *plan, l *config.Listener) (err error) {
 	} else {
 		rules = s.planStream(n, l, &out)
 	}
-	if p := n.cfg.Inspection.PolicyOfListener(l.Name); p != nil {
-		if s.opt.Policy == nil {
-			return errNoInspection
-		}
-		out.Inspection = &proxy.Inspection{Policy: s.opt.Policy(p.Name), Hold: p.Hold}
+	if err := s.planInspection(n, l, &out); err != nil {
+		return err
 	}
 	if out.Table, err = route.New(rules); err != nil {
 		return err
@@ -294,9 +291,6 @@ func (s *Set) planListener(n *plan, l *config.Listener) (err error) {
 	}
 	return nil
 }
-
-// errNoInspection reports a policy for a listener where nothing inspects: it must not serve as if it were inspected.
-var errNoInspection = errors.New("its requests are to be inspected, and there is no inspection")
 
 // planHTTP fills in a listener of HTTP, and returns its rules.
 func (s *Set) planHTTP(n *plan, l *config.Listener, out *proxy.Listener) []route.Rule {
@@ -331,6 +325,8 @@ func (s *Set) planHTTP(n *plan, l *config.Listener, out *proxy.Listener) []route
 		rule.UDP = n.tunnels.service(s.tunnels, refs[i].Route.Name+"/"+refs[i].Rule.Name, refs[i].Rule.ConnectUDP)
 		rule.Firewall = n.firewalls.of(l, refs[i].Route)
 		rule.Files, rule.Cache = n.sites[refs[i].Rule.Static], n.cacheUse(&refs[i])
+		rule.Inspection = s.inspectionOf(n, l, refs[i].Route)
+		out.RulesInspect = out.RulesInspect || rule.Inspection != nil
 		out.Rules, out.CORS = append(out.Rules, rule), out.CORS || rule.CORS != nil
 	}
 	n.boundBodies(l, out, refs)

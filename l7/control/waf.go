@@ -95,6 +95,9 @@ func settingsOf(cfg *config.Config, w *config.WAF) waf.Settings {
 	if w.Mode == config.WAFPrevent {
 		s.Mode, s.Reject = waf.Prevent, w.Excess == config.WAFReject
 	}
+	for _, r := range w.Exclude {
+		s.Without = append(s.Without, waf.Range(r))
+	}
 	for _, name := range w.Rules {
 		s.Files = append(s.Files, waf.File{Name: name, Path: cfg.Beside(name)})
 	}

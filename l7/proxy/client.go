@@ -31,7 +31,7 @@ func (c *clientInfo) speakHTTP1(l *link.Link) {
 		o.Scheme = "https"
 	}
 	f := h1side.NewFront(l, o, &c.conf, c)
-	if c.listener.Inspection != nil {
+	if c.listener.inspects() {
 		_, m := f.Plain()
 		m.KeepHead(true)
 	}
@@ -69,7 +69,7 @@ func (w *Worker) accept3(l *listening, conn *quicconn.Conn, by *proxied) quiccon
 		f.Close(http3.ExcessiveLoad, "", nil)
 		return f
 	}
-	if l.current.Inspection != nil {
+	if l.current.inspects() {
 		c.moved() // which is when a connection of QUIC gets its address here
 		c.inspectHello3()
 	}

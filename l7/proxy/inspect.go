@@ -13,9 +13,13 @@ import (
 	"github.com/millrace/millrace/semantics"
 )
 
-// Inspection names the policy whose rules the requests and responses of a listener are inspected by.
+// Inspection names the policy whose rules the requests and responses of a listener, or of a rule, are inspected by.
 type Inspection struct {
-	Policy uint8 // its number, for Inspector
+	Policy uint8 // its number, for Inspector; 0 inspects nothing
+	// Choice is how the requests of a rule differ from others of the policy; nil: in nothing. Kind names it in keys of caches: a response
+	// that was inspected in another way is none for them.
+	Choice *inspect.Choice
+	Kind   string
 	// Hold bounds the content that waits, with the header of its message, until all of it was inspected, in bytes. What is longer
 	// passes piece by piece, each once it was inspected.
 	Hold int
@@ -74,11 +78,17 @@ var (
 // The order in route is: what is no valid request is answered before, and so is what the listener's Guard refuses, since that costs
 // less; rules of the operator come after, whatever they answer.
 func (x inspecting) admits(i *Inspection, host, path, query string, client netip.Addr) bool {
+	if i.Policy == 0 {
+		return true
+	}
 	e, mode := x.w.inspector(i.Policy, true)
 	if e == nil {
 		return true
 	}
-	conn := x.client.inspect(e)
+	if i.Choice != nil {
+		mode = i.Choice.Mode
+	}
+	conn := x.client.inspect(i.Policy, e)
 	if conn == nil {
 		full := inspect.Result{Bound: true}
 		if !mode.Ends(full) {
@@ -91,6 +101,7 @@ func (x inspecting) admits(i *Inspection, host, path, query string, client netip
 	q := x.begin(mode, i.Hold)
 	q.host, q.path, q.query, q.client = host, path, query, client
 	conn.Begin(&q.Exchange)
+	q.Choice = i.Choice
 	head := x.requestHead()
 	head.Ends = x.up.message == allArrived || isTunnel(x.request)
 	if r := q.Head(int64(x.w.Now), signature.ToServer, &head); mode.Ends(r) {
@@ -115,6 +126,27 @@ func (x inspecting) admits(i *Inspection, host, path, query string, client netip
 		_ = x.front.Head(&continue100, side.EndsLater)
 	}
 	return false
+}
+
+// inspection returns how a request is inspected, nil for not at all. Where rules differ in that, the one that is going to serve it decides: the
+// table is asked twice, as a request may wait in between. A request of no rule is inspected as the listener says.
+func (x *exchange) inspection(host, path, query string, client netip.Addr) *Inspection {
+	ln := x.client.listener
+	if !ln.RulesInspect {
+		return ln.Inspection
+	}
+	if n := ln.Table.Find(x.asked(host, path, query, client)); n >= 0 && ln.Rules[n].Inspection != nil {
+		return ln.Rules[n].Inspection
+	}
+	return ln.Inspection
+}
+
+// inspectedBy returns how a request of a rule is inspected.
+func (x *exchange) inspectedBy() *Inspection {
+	if i := x.rule.Inspection; i != nil {
+		return i
+	}
+	return x.client.listener.Inspection
 }
 
 // begin gives the exchange its inspection, one that is free or another.

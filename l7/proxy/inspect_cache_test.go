@@ -61,3 +61,28 @@ func TestAStaleResponseInPlaceOfAHeldOne(t *testing.T) {
 	}
 	cacheReleased(t, r, e)
 }
+
+// What was stored without inspection, or inspected otherwise, is none for a request whose rule inspects.
+func TestStoredResponsesAreOfTheirInspection(t *testing.T) {
+	r, e := newInspectedCache(t)
+	fetched := 0
+	r.reply = func(string) string { fetched++; return response("a secret", "Cache-Control: max-age=60") }
+	rule, ln := r.tree.Listeners[0].Rules[0], r.tree.Listeners[0]
+	ln.RulesInspect = true
+	for n, i := range []*Inspection{
+		{}, // off
+		{Policy: 1, Choice: &inspect.Choice{Mode: inspect.Detect}, Kind: "detect"},
+		{Policy: 1, Choice: &inspect.Choice{Mode: inspect.Prevent, Except: map[inspect.RuleID]bool{{GID: 1, SID: 5}: true}}, Kind: "prevent 1:5"},
+		nil, // the listener's, which ends it
+	} {
+		rule.Inspection = i
+		if got := brief(r.get("/a")); fetched != n+1 || strings.HasPrefix(got, "200 a secret") != (i != nil && (i.Policy == 0 || i.Choice.Mode == inspect.Detect)) && n != 2 {
+			t.Errorf("%+v: %q, fetched %d times", i, got, fetched)
+		}
+	}
+	rule.Inspection = &Inspection{}
+	if got := brief(r.get("/a")); got != "200 a secret hit" || fetched != 4 {
+		t.Errorf("%q, fetched %d times", got, fetched)
+	}
+	cacheReleased(t, r, e)
+}

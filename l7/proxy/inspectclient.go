@@ -3,27 +3,42 @@ package proxy
 import (
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/millrace/millrace/filter/inspect"
 	"github.com/millrace/millrace/tls/clienthello"
 	"github.com/millrace/millrace/wire"
 )
 
-// inspect returns the connection as an engine knows it; nil where the engine has as many as it may. A connection does not keep an
-// engine that a reload has replaced.
-func (c *clientInfo) inspect(e *inspect.Engine) *inspect.Conn {
-	if c.inspected != nil && c.inspected.Engine() != e {
-		c.inspected.Close()
-		c.inspected = nil
-	}
-	if c.inspected == nil {
-		c.inspected = e.Connect(int64(c.at.w.Now), c.describeInspected())
-	}
-	if c.inspected != nil {
-		c.inspected.ServerName = c.sni
-	}
-	return c.inspected
+// inspectedConn is a connection as the engine of a policy knows it.
+type inspectedConn struct {
+	policy uint8
+	*inspect.Conn
 }
+
+// inspect returns the connection as the engine of a policy knows it; nil where that has as many as it may. A connection does not keep an
+// engine that a reload has replaced.
+func (c *clientInfo) inspect(policy uint8, e *inspect.Engine) *inspect.Conn {
+	at := slices.IndexFunc(c.inspected, func(k inspectedConn) bool { return k.policy == policy })
+	if at >= 0 && c.inspected[at].Engine() != e {
+		c.inspected[at].Close()
+		c.inspected = slices.Delete(c.inspected, at, at+1)
+		at = -1
+	}
+	if at < 0 {
+		conn := e.Connect(int64(c.at.w.Now), c.describeInspected())
+		if conn == nil {
+			return nil
+		}
+		at, c.inspected = len(c.inspected), append(c.inspected, inspectedConn{policy, conn})
+	}
+	conn := c.inspected[at].Conn
+	conn.ServerName = c.sni
+	return conn
+}
+
+// inspects reports whether requests of the listener are inspected, by its own choice or that of a rule.
+func (ln *Listener) inspects() bool { return ln.Inspection != nil || ln.RulesInspect }
 
 // describeInspected returns the connection as rules and alerts have it.
 func (c *clientInfo) describeInspected() inspect.Client {
@@ -56,10 +71,10 @@ func (c *clientInfo) server() netip.AddrPort {
 
 // uninspect ends the inspection of a connection that has ended, with all of its exchanges.
 func (c *clientInfo) uninspect() {
-	if c.inspected != nil {
-		c.inspected.Close()
-		c.inspected = nil
+	for _, k := range c.inspected {
+		k.Close()
 	}
+	c.inspected = nil
 }
 
 // inspectHello inspects the ClientHello of TLS over TCP. A connection that a rule drops ends once the handshake is complete: that
@@ -79,6 +94,9 @@ func (c *clientInfo) inspectHello3() {
 
 // helloEngine returns the engine and the mode of the listener's policy; nil where its rules are not about a ClientHello.
 func (c *clientInfo) helloEngine() (*inspect.Engine, inspect.Mode) {
+	if c.listener.Inspection == nil {
+		return nil, inspect.Detect
+	}
 	e, mode := c.at.w.inspector(c.listener.Inspection.Policy, false)
 	if e == nil || !e.WantsHello() {
 		return nil, mode
@@ -88,7 +106,7 @@ func (c *clientInfo) helloEngine() (*inspect.Engine, inspect.Mode) {
 
 // greet inspects a hello, and notes whether the connection is to end.
 func (c *clientInfo) greet(e *inspect.Engine, mode inspect.Mode, h inspect.Hello) {
-	conn := c.inspect(e)
+	conn := c.inspect(c.listener.Inspection.Policy, e)
 	r := inspect.Result{Bound: true}
 	if conn != nil {
 		conn.ServerName = h.ServerName

@@ -6,7 +6,6 @@ import (
 	"net/netip"
 
 	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/filter/inspect"
 	"github.com/millrace/millrace/http1"
 	"github.com/millrace/millrace/http2"
 	"github.com/millrace/millrace/l7/link"
@@ -49,8 +48,8 @@ type clientInfo struct {
 	admitted   bool              // with HTTP/3: by the listener's Admission
 	tls        bool
 
-	inspected *inspect.Conn // nil until something of it is inspected
-	denied    bool          // a rule drops its ClientHello
+	inspected []inspectedConn // one for each policy that something of it was inspected by
+	denied    bool            // a rule drops its ClientHello
 }
 
 // accept takes a connection of a client. A refused one is reset: the peer learns at once that it is not served, and this host keeps

@@ -78,8 +78,10 @@ type Listener struct {
 	RequestID string
 	// Compression compresses responses; nil does not.
 	Compression *Compression
-	// Inspection has requests and responses inspected by rules; nil does not. It needs Worker.Inspect.
-	Inspection *Inspection
+	// Inspection has requests and responses inspected by rules; nil does not. It needs Worker.Inspect. RulesInspect reports whether some rule
+	// has one in its place.
+	Inspection   *Inspection
+	RulesInspect bool
 	// Challenge answers GET and HEAD for a path below /.well-known/acme-challenge/ before any rule, if it has an answer; nil: none.
 	Challenge func(path string) (content string, ok bool)
 	// CORS reports whether a rule has it: preflights are looked for.
@@ -123,6 +125,8 @@ type Rule struct {
 	Route *Route // its counters; nil is none
 	// Guard decides which requests are served; nil serves all.
 	Guard *Guard
+	// Inspection is in place of that of the listener, which then has RulesInspect; nil is the listener's.
+	Inspection *Inspection
 	// Firewall evaluates the messages of requests that Guard permits, before anything answers; nil evaluates nothing.
 	Firewall *waf.Firewall
 	// UDP relays datagrams of clients to targets that they name (RFC 9298), in place of all below; nil does not.

@@ -26,9 +26,13 @@ const (
 // File is a file of rules. Name is that of the configuration; a name that begins with "crs" stands for rules of the engine's.
 type File struct{ Name, Path string }
 
+// Range is the IDs of rules from First to Last.
+type Range struct{ First, Last int }
+
 // Settings select rules, and bound what they see.
 type Settings struct {
-	Files     []File // in this order
+	Files     []File  // in this order
+	Without   []Range // rules of them that are left out
 	Mode      Mode
 	Content   int           // bytes of a message's content that rules see
 	Reject    bool          // a request with more content is refused; otherwise rules see the beginning
