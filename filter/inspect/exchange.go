@@ -80,7 +80,7 @@ func (m Mode) Ends(r Result) bool {
 // RuleID names a rule.
 type RuleID struct{ GID, SID uint32 }
 
-// Choice is how some exchanges of a policy differ from the others. It is not changed while an exchange has it.
+// Choice selects a mode and rules for some exchanges of an engine. It is not changed while an exchange has it.
 type Choice struct {
 	Mode   Mode            // in place of the policy's
 	Except map[RuleID]bool // rules that are not evaluated: they match nothing, set no bit and count nowhere

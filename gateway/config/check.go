@@ -73,7 +73,7 @@ func (d *checker) check(c *Config) {
 	fronts := d.checkFronts(c)
 	d.checkOverlaps(c)
 	d.checkInspection(c)
-	d.checkRouteInspection(c)
+	routeInspectionChecker{d}.check(c)
 	d.checkListeners(c, fronts)
 	d.checkACME(c)
 	d.checkRoutes(c)

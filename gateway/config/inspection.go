@@ -225,7 +225,7 @@ func (d *checker) checkInspection(c *Config) {
 			d.checkInspected(c, inspected, p.Name, name, at.listeners[k])
 		}
 		for k, name := range p.Routes {
-			d.checkInspectedRoute(c, routes, p.Name, name, at.routes[k])
+			routeInspectionChecker{d}.named(c, routes, p.Name, name, at.routes[k])
 		}
 		for k, name := range p.Devices {
 			if !slices.ContainsFunc(c.Devices, func(dev Device) bool { return dev.Name == name }) {

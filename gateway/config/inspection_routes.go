@@ -11,8 +11,8 @@ import (
 	"github.com/millrace/millrace/internal/strictyaml"
 )
 
-// RouteInspection is how requests of a route are inspected where they differ from others of their policy, which is the one that names the
-// route or, without one, that of the listener.
+// RouteInspection changes the inspection of a route's requests beside others of their policy: the one that names the route or, without one,
+// that of the listener.
 type RouteInspection struct {
 	Mode   RouteInspectionMode // key "mode", default the policy's
 	Except []ExceptedRule      // key "exclude": rules of the policy that are not evaluated: the sid, or gid:sid
@@ -38,8 +38,14 @@ type routeInspectionPlace struct{ node, mode, except *yaml.Node }
 // maxExcepted bounds the rules that a route excludes.
 const maxExcepted = 4096
 
-// routeInspection reads the key of a route.
-func (d *l7Decoder) routeInspection(to **RouteInspection, at *routeInspectionPlace) strictyaml.Field {
+// routeInspectionDecoder reads the inspection of routes.
+type routeInspectionDecoder struct{ *l7Decoder }
+
+// routeInspectionChecker compares the inspection of routes with the rest of the file.
+type routeInspectionChecker struct{ *checker }
+
+// key reads the key of a route.
+func (d routeInspectionDecoder) key(to **RouteInspection, at *routeInspectionPlace) strictyaml.Field {
 	return strictyaml.Optional("inspection", func(n *yaml.Node) {
 		i := &RouteInspection{}
 		*to, at.node = i, n
@@ -53,7 +59,7 @@ func (d *l7Decoder) routeInspection(to **RouteInspection, at *routeInspectionPla
 				lines := map[string]int{}
 				d.OneOrMore(n, "exclude", maxExcepted, func(n *yaml.Node) {
 					s := ""
-					if !d.numberOrText(n, "exclude", &s) {
+					if !numberOrText(d.decoder, n, "exclude", &s) {
 						return
 					}
 					r, ok := exceptedRule(s)
@@ -70,7 +76,7 @@ func (d *l7Decoder) routeInspection(to **RouteInspection, at *routeInspectionPla
 }
 
 // numberOrText reads the number of a rule, or a text with several.
-func (d *decoder) numberOrText(n *yaml.Node, key string, to *string) bool {
+func numberOrText(d *decoder, n *yaml.Node, key string, to *string) bool {
 	least, most := int64(1), int64(math.MaxUint32)
 	if d.Takes(strictyaml.Schema{Type: "integer", Minimum: &least, Maximum: &most}, strictyaml.Schema{Type: "string", Title: "text"}) {
 		return false
@@ -94,8 +100,8 @@ func exceptedRule(s string) (r ExceptedRule, ok bool) {
 	return ExceptedRule{uint32(g), uint32(n)}, err1 == nil && err2 == nil && g > 0 && n > 0
 }
 
-// checkInspectedRoute reports a route of a policy that is not there, or has a policy: by has those of policies before.
-func (d *checker) checkInspectedRoute(c *Config, by map[string]string, policy, name string, at *yaml.Node) {
+// named reports a route of a policy that is not there, or has a policy: by has those of policies before.
+func (d routeInspectionChecker) named(c *Config, by map[string]string, policy, name string, at *yaml.Node) {
 	switch {
 	case !slices.ContainsFunc(c.Routes, func(r Route) bool { return r.Name == name }):
 		d.Fail(at, "name routes of HTTP", "policy %s is for a route %q, which is not there", policy, name)
@@ -105,8 +111,8 @@ func (d *checker) checkInspectedRoute(c *Config, by map[string]string, policy, n
 	by[name] = policy
 }
 
-// checkRouteInspection reports choices of routes that nothing follows from.
-func (d *checker) checkRouteInspection(c *Config) {
+// check reports choices of routes that nothing follows from.
+func (d routeInspectionChecker) check(c *Config) {
 	for i := range c.Routes {
 		r, at := &c.Routes[i], &d.places.routes[i].inspection
 		if r.Inspection == nil || at.mode != nil && d.FailedAt(at.mode) || at.except != nil && d.FailedAt(at.except) {

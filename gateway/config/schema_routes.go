@@ -60,7 +60,7 @@ func (d *l7Decoder) routes(n *yaml.Node, c *Config) {
 			}),
 			strictyaml.Optional("upgrades", func(n *yaml.Node) { d.upgrades(n, &r, &at) }),
 			wafDecoder{d}.key(&r.WAF, &at.waf),
-			d.routeInspection(&r.Inspection, &at.inspection),
+			routeInspectionDecoder{d}.key(&r.Inspection, &at.inspection),
 			strictyaml.Required("rules", func(n *yaml.Node) { d.rules(n, &r, &at) }),
 		)...)
 		c.Routes = append(c.Routes, r)

@@ -94,7 +94,7 @@ func (d wafDecoder) key(to **WAF, at *wafPlace) strictyaml.Field {
 func (d wafDecoder) exclude(n *yaml.Node, w *WAF) {
 	d.OneOrMore(n, "exclude", maxExcepted, func(n *yaml.Node) {
 		s := ""
-		if !d.numberOrText(n, "exclude", &s) {
+		if !numberOrText(d.decoder, n, "exclude", &s) {
 			return
 		}
 		first, last, ranged := strings.Cut(s, "-")

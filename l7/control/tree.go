@@ -264,7 +264,7 @@ func (s *Set) planListener(n *plan, l *config.Listener) (err error) {
 	} else {
 		rules = s.planStream(n, l, &out)
 	}
-	if err := s.planInspection(n, l, &out); err != nil {
+	if err := n.inspection(s, l, &out); err != nil {
 		return err
 	}
 	if out.Table, err = route.New(rules); err != nil {
@@ -325,7 +325,7 @@ func (s *Set) planHTTP(n *plan, l *config.Listener, out *proxy.Listener) []route
 		rule.UDP = n.tunnels.service(s.tunnels, refs[i].Route.Name+"/"+refs[i].Rule.Name, refs[i].Rule.ConnectUDP)
 		rule.Firewall = n.firewalls.of(l, refs[i].Route)
 		rule.Files, rule.Cache = n.sites[refs[i].Rule.Static], n.cacheUse(&refs[i])
-		rule.Inspection = s.inspectionOf(n, l, refs[i].Route)
+		rule.Inspection = n.inspectionOf(s, l, refs[i].Route)
 		out.RulesInspect = out.RulesInspect || rule.Inspection != nil
 		out.Rules, out.CORS = append(out.Rules, rule), out.CORS || rule.CORS != nil
 	}

@@ -40,7 +40,7 @@ func (x *exchange) route() {
 	if g := c.listener.Guard; g != nil && !(guarding{x}).passes(g, path, query, client) {
 		return
 	}
-	if i := x.inspection(host, path, query, client); i != nil && !(inspecting{x}).admits(i, host, path, query, client) {
+	if i := (inspecting{x}).by(host, path, query, client); i != nil && !(inspecting{x}).admits(i, host, path, query, client) {
 		return
 	}
 	findRule(x, host, path, query, client)
@@ -49,7 +49,7 @@ func (x *exchange) route() {
 // findRule finds the rule of the request and serves it.
 func findRule(x *exchange, host, path, query string, client netip.Addr) {
 	c, m := x.client, x.request
-	r := x.asked(host, path, query, client)
+	r := routedBy(x, host, path, query, client)
 	if c.listener.CORS && m.Method == "OPTIONS" && (editor{x}).preflight() {
 		return
 	}
@@ -70,8 +70,9 @@ func findRule(x *exchange, host, path, query string, client netip.Addr) {
 	x.serve(path, query, client)
 }
 
-// asked returns the request as rules are compared with it. It is the worker's, and valid until the next: none is allocated for each request.
-func (x *exchange) asked(host, path, query string, client netip.Addr) *route.Request {
+// routedBy returns the request in the form that rules are compared with. It is the worker's, and valid until the next call: none is allocated for
+// each request.
+func routedBy(x *exchange, host, path, query string, client netip.Addr) *route.Request {
 	c, m, r := x.client, x.request, &x.w.routed
 	*r = route.Request{
 		Host: host, Path: path, Method: m.Method, Fields: m.Fields, SNI: c.sni, JA4: c.ja4, ALPN: c.alpn, Client: client,

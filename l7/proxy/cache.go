@@ -139,8 +139,8 @@ func (x caching) appendKey(path, query string) {
 		t.Sent = view(x.scratch)
 	}
 	c.text, c.url = c.use.AppendKey(c.text[:0], &t)
-	if i := x.inspectedBy(); i != nil && i.Policy != 0 { // what nobody has inspected is none for a listener that inspects
-		c.text = append(append(c.text, '\n', i.Policy), i.Kind...)
+	if i := (inspecting{x.exchange}).ofRule(); i != nil && i.Policy != 0 { // a response that no rule has inspected is none for a listener that inspects
+		c.text = append(append(c.text, '\n', i.Policy), i.kind...)
 	}
 	if evaluates(x.rule.Firewall) {
 		c.text = append(c.text, "\nwaf"...)

@@ -1,8 +1,11 @@
 package proxy
 
 import (
+	"cmp"
+	"fmt"
 	"iter"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -16,13 +19,33 @@ import (
 // Inspection names the policy whose rules the requests and responses of a listener, or of a rule, are inspected by.
 type Inspection struct {
 	Policy uint8 // its number, for Inspector; 0 inspects nothing
-	// Choice is how the requests of a rule differ from others of the policy; nil: in nothing. Kind names it in keys of caches: a response
-	// that was inspected in another way is none for them.
-	Choice *inspect.Choice
-	Kind   string
+	choice *inspect.Choice // of a rule, see Choose; nil: the policy's mode and all of its rules
+	kind   string          // names the choice in keys of caches: a response that was inspected in another way is none for the rule
 	// Hold bounds the content that waits, with the header of its message, until all of it was inspected, in bytes. What is longer
 	// passes piece by piece, each once it was inspected.
 	Hold int
+}
+
+// InspectedRule names a rule of a policy.
+type InspectedRule struct{ GID, SID uint32 }
+
+// Choose has the requests of a rule inspected in another mode than others of the policy, without some rules. failOpen selects what follows from
+// bounds where the mode is to prevent: the request passes.
+func (i *Inspection) Choose(prevent, failOpen bool, except []InspectedRule) {
+	i.choice = &inspect.Choice{Except: map[inspect.RuleID]bool{}}
+	switch {
+	case prevent && failOpen:
+		i.choice.Mode = inspect.PreventOpen
+	case prevent:
+		i.choice.Mode = inspect.Prevent
+	}
+	list := slices.Clone(except)
+	slices.SortFunc(list, func(a, b InspectedRule) int { return cmp.Or(cmp.Compare(a.GID, b.GID), cmp.Compare(a.SID, b.SID)) })
+	i.kind = strconv.Itoa(int(i.choice.Mode))
+	for _, r := range list {
+		i.choice.Except[inspect.RuleID(r)] = true
+		i.kind += fmt.Sprintf(" %d:%d", r.GID, r.SID)
+	}
 }
 
 // Inspector returns the engine of a policy in a worker, with its present rules, and what follows from its results; nil where
@@ -85,8 +108,8 @@ func (x inspecting) admits(i *Inspection, host, path, query string, client netip
 	if e == nil {
 		return true
 	}
-	if i.Choice != nil {
-		mode = i.Choice.Mode
+	if i.choice != nil {
+		mode = i.choice.Mode
 	}
 	conn := x.client.inspect(i.Policy, e)
 	if conn == nil {
@@ -101,7 +124,7 @@ func (x inspecting) admits(i *Inspection, host, path, query string, client netip
 	q := x.begin(mode, i.Hold)
 	q.host, q.path, q.query, q.client = host, path, query, client
 	conn.Begin(&q.Exchange)
-	q.Choice = i.Choice
+	q.Choice = i.choice
 	head := x.requestHead()
 	head.Ends = x.up.message == allArrived || isTunnel(x.request)
 	if r := q.Head(int64(x.w.Now), signature.ToServer, &head); mode.Ends(r) {
@@ -128,21 +151,21 @@ func (x inspecting) admits(i *Inspection, host, path, query string, client netip
 	return false
 }
 
-// inspection returns how a request is inspected, nil for not at all. Where rules differ in that, the one that is going to serve it decides: the
-// table is asked twice, as a request may wait in between. A request of no rule is inspected as the listener says.
-func (x *exchange) inspection(host, path, query string, client netip.Addr) *Inspection {
+// by returns the inspection of a request, nil for none. Where rules of the listener have their own, that of the rule that is going to serve the
+// request counts: the table is asked twice, as a request may wait in between. For a request of no rule it is the listener's.
+func (x inspecting) by(host, path, query string, client netip.Addr) *Inspection {
 	ln := x.client.listener
 	if !ln.RulesInspect {
 		return ln.Inspection
 	}
-	if n := ln.Table.Find(x.asked(host, path, query, client)); n >= 0 && ln.Rules[n].Inspection != nil {
+	if n := ln.Table.Find(routedBy(x.exchange, host, path, query, client)); n >= 0 && ln.Rules[n].Inspection != nil {
 		return ln.Rules[n].Inspection
 	}
 	return ln.Inspection
 }
 
-// inspectedBy returns how a request of a rule is inspected.
-func (x *exchange) inspectedBy() *Inspection {
+// ofRule returns the inspection of a request whose rule is known.
+func (x inspecting) ofRule() *Inspection {
 	if i := x.rule.Inspection; i != nil {
 		return i
 	}

@@ -62,6 +62,13 @@ func TestAStaleResponseInPlaceOfAHeldOne(t *testing.T) {
 	cacheReleased(t, r, e)
 }
 
+// chosen is the policy in another mode, without some rules.
+func chosen(prevent bool, except ...InspectedRule) *Inspection {
+	i := &Inspection{Policy: 1}
+	i.Choose(prevent, false, except)
+	return i
+}
+
 // What was stored without inspection, or inspected otherwise, is none for a request whose rule inspects.
 func TestStoredResponsesAreOfTheirInspection(t *testing.T) {
 	r, e := newInspectedCache(t)
@@ -71,12 +78,12 @@ func TestStoredResponsesAreOfTheirInspection(t *testing.T) {
 	ln.RulesInspect = true
 	for n, i := range []*Inspection{
 		{}, // off
-		{Policy: 1, Choice: &inspect.Choice{Mode: inspect.Detect}, Kind: "detect"},
-		{Policy: 1, Choice: &inspect.Choice{Mode: inspect.Prevent, Except: map[inspect.RuleID]bool{{GID: 1, SID: 5}: true}}, Kind: "prevent 1:5"},
+		chosen(false),
+		chosen(true, InspectedRule{1, 77}),
 		nil, // the listener's, which ends it
 	} {
 		rule.Inspection = i
-		if got := brief(r.get("/a")); fetched != n+1 || strings.HasPrefix(got, "200 a secret") != (i != nil && (i.Policy == 0 || i.Choice.Mode == inspect.Detect)) && n != 2 {
+		if got := brief(r.get("/a")); fetched != n+1 || strings.HasPrefix(got, "200 a secret") != (i != nil && (i.Policy == 0 || i.choice.Mode == inspect.Detect)) && n != 2 {
 			t.Errorf("%+v: %q, fetched %d times", i, got, fetched)
 		}
 	}
