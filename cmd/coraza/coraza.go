@@ -20,11 +20,12 @@ const maxContent = 64 << 20
 
 // Compile is a waf.Compiler.
 func Compile(s waf.Settings) (waf.Ruleset, error) {
-	files, err := expand(s.Files)
+	r := newRoot(s.Check)
+	files, err := r.expand(s.Files)
 	if err != nil {
 		return nil, err
 	}
-	cfg := coraza.NewWAFConfig().WithRootFS(root{}).WithDirectives(beginning(s))
+	cfg := coraza.NewWAFConfig().WithRootFS(r).WithDirectives(beginning(s))
 	for _, f := range files {
 		for _, d := range f.directives {
 			cfg = cfg.WithDirectives(d)
@@ -33,7 +34,7 @@ func Compile(s waf.Settings) (waf.Ruleset, error) {
 	cfg = cfg.WithDirectives(ending(s))
 	w, err := coraza.NewWAF(cfg)
 	if err != nil {
-		return nil, locate(files, err)
+		return nil, locate(r, files, err)
 	}
 	return &ruleset{waf: w, settings: s}, nil
 }
@@ -189,15 +190,15 @@ func logs(m types.MatchedRule) bool {
 }
 
 // locate returns the error of rules with the place of the directive that has it.
-func locate(files []ruleFile, err error) error {
-	text := lastDirective(files)
+func locate(r *root, files []ruleFile, err error) error {
+	text := lastDirective(r, files)
 	message := err.Error()
 	for _, noise := range []string{"invalid WAF config from string: ", "invalid WAF config from file: ", "failed to parse string: "} {
 		message = strings.ReplaceAll(message, noise, "")
 	}
 	fail := &waf.FileError{Message: message, Hint: "the language is ModSecurity's, as Coraza has it: https://coraza.io/docs/seclang/"}
 	for i := range files {
-		if files[i].find(text, fail) {
+		if files[i].find(r, text, fail) {
 			return fail
 		}
 	}

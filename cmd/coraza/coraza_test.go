@@ -126,7 +126,7 @@ func TestTheRuleSetHasItsSetup(t *testing.T) {
 		for name := range strings.FieldsSeq(list) {
 			s.Files = append(s.Files, waf.File{Name: name, Path: dir + "/" + name})
 		}
-		if _, err := expand(s.Files); (err == nil) != want {
+		if _, err := newRoot(false).expand(s.Files); (err == nil) != want {
 			t.Errorf("%s: %v", list, err)
 		}
 	}
@@ -246,7 +246,7 @@ func BenchmarkRequest(b *testing.B) {
 			})
 		}
 		b.Run(kind+"/middleware", func(b *testing.B) {
-			w, err := coraza.NewWAF(coraza.NewWAFConfig().WithRootFS(root{}).WithDirectives(strings.Join(embedded["crs"], "")))
+			w, err := coraza.NewWAF(coraza.NewWAFConfig().WithRootFS(newRoot(false)).WithDirectives(strings.Join(embedded["crs"], "")))
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -274,4 +274,86 @@ func measure(b *testing.B, ask func() crsAnswer) {
 		ask()
 	}
 	b.ReportMetric(float64((cpu()-before).Microseconds())/float64(b.N), "cpu-us/op")
+}
+
+// A check has the errors of logs that cannot be opened, and makes none of those that can.
+func TestACheckMakesNoLogs(t *testing.T) {
+	dir := files(t, map[string]string{"old.log": ""})
+	rules := "SecAuditEngine On\nSecAuditLogType Serial\nSecAuditLog DIR/audit.log\nSecDebugLog \\\n  DIR/debug.log\nInclude DIR/more.inc\nSecAction \"id:1,phase:1,pass,nolog\"\n"
+	write := func(name, text string) {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(strings.ReplaceAll(text, "DIR", dir)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("a.conf", rules)
+	write("more.inc", "secdebuglog \"DIR/third.log\"\nSecDebugLog DIR/old.log\n")
+	write("gateway.yaml", "listeners: [{name: l, address: 127.0.0.1:80, protocol: HTTP, waf: {rules: [crs:setup, a.conf, crs:rules]}}]\n")
+	c, err := config.Load(dir + "/gateway.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := control.CheckFirewalls(c, Compile); err != nil {
+		t.Error(err)
+	}
+	made := func() string {
+		list, _ := filepath.Glob(dir + "/*.log")
+		return strings.ReplaceAll(strings.Join(list, " "), dir+"/", "")
+	}
+	if got := made(); got != "old.log" {
+		t.Errorf("a check leaves %s", got)
+	}
+	r, err := Compile(waf.Settings{Files: []waf.File{{Name: "a.conf", Path: dir + "/a.conf"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if got := made(); got != "audit.log debug.log old.log third.log" {
+		t.Errorf("in use they have %s", got)
+	}
+	write("a.conf", strings.Replace(rules, "DIR/debug.log", "DIR/none/debug.log", 1))
+	ce := new(config.Error)
+	if err := control.CheckFirewalls(c, Compile); !errors.As(err, &ce) || ce.Problems[0].Line != 4 || !strings.Contains(ce.Problems[0].Message, "no such file") {
+		t.Errorf("%v", err)
+	}
+}
+
+// A file of rules is read once: what looks at it later sees the same text, though the file has changed.
+func TestFilesOfRulesAreReadOnce(t *testing.T) {
+	dir := files(t, map[string]string{"a.conf": "SecAction \"id:1,phase:1,pass,nolog\"\n"})
+	r := newRoot(false)
+	list, err := r.expand([]waf.File{{Name: "a.conf", Path: dir + "/a.conf"}, {Name: "crs:setup"}, {Name: "crs:rules"}})
+	if err != nil || len(list) != 3 {
+		t.Fatal(list, err)
+	}
+	if err := os.WriteFile(dir+"/a.conf", []byte("SecNone On\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := r.ReadFile(dir + "/a.conf"); err != nil || !strings.Contains(string(text), "id:1") {
+		t.Errorf("%q, %v", text, err)
+	}
+	if text, err := newRoot(false).ReadFile(dir + "/a.conf"); err != nil || strings.Contains(string(text), "id:1") {
+		t.Errorf("%q, %v", text, err)
+	}
+}
+
+// Rules that the configuration leaves out by their IDs, or a range, match nothing.
+func TestRulesAreLeftOut(t *testing.T) {
+	dir := files(t, map[string]string{"a.conf": "SecRule ARGS \"@rx evil\" \"id:7,phase:1,deny,log,msg:'m'\"\nSecRule ARGS \"@rx evil\" \"id:9,phase:1,deny,log,msg:'m'\"\n"})
+	for _, c := range []struct {
+		without []waf.Range
+		want    int
+	}{{nil, 7}, {[]waf.Range{{First: 7, Last: 7}}, 9}, {[]waf.Range{{First: 8, Last: 9}}, 7}, {[]waf.Range{{First: 1, Last: 100}}, 0}} {
+		r, err := Compile(waf.Settings{Files: []waf.File{{Name: "a.conf", Path: dir + "/a.conf"}}, Mode: waf.Prevent, Without: c.without})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tx := r.Begin()
+		if v := tx.Request(&waf.Request{Method: "GET", Target: "/?a=evil", Protocol: "HTTP/1.1"}, true); v.Rule != c.want {
+			t.Errorf("without %v: rule %d, want %d", c.without, v.Rule, c.want)
+		}
+		tx.Close()
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	}
 }

@@ -13,19 +13,78 @@ import (
 	crs "github.com/corazawaf/coraza-coreruleset/v4"
 	"github.com/corazawaf/coraza/v3"
 	"github.com/corazawaf/coraza/v3/debuglog"
+	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/l7/waf"
 )
 
-// root is the file system of rules: names that begin with @ are those of the embedded rule set.
-type root struct{}
+// root is the file system of rules for one compilation: names that begin with @ are those of the embedded rule set. Files of rules are read
+// once, so that all who look at them see the same text. With check, logs that rules name are not opened, which would create them.
+type root struct {
+	check bool
+	texts map[string]string // by path
+}
+
+func newRoot(check bool) *root { return &root{check, map[string]string{}} }
 
 // Open implements fs.FS.
-func (root) Open(name string) (fs.File, error) {
+func (r *root) Open(name string) (fs.File, error) {
 	if strings.HasPrefix(name, "@") {
 		return crs.FS.Open(name)
 	}
 	return os.Open(name)
+}
+
+// ReadFile implements fs.ReadFileFS, for rules and for the lists that rules name.
+func (r *root) ReadFile(name string) ([]byte, error) {
+	if strings.HasPrefix(name, "@") {
+		return fs.ReadFile(crs.FS, name)
+	}
+	text, known := r.texts[name]
+	if !known {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		text = string(b)
+	}
+	if r.check {
+		text = withoutLogs(text)
+	}
+	return []byte(text), nil
+}
+
+// withoutLogs replaces the logs that directives name by /dev/null. One that could not be opened stays: its error is that of a start. Lines keep
+// their numbers.
+func withoutLogs(text string) string {
+	var b strings.Builder
+	lines := slices.Collect(strings.Lines(text))
+	for i := 0; i < len(lines); i++ {
+		last := i // of the directive
+		for last+1 < len(lines) && strings.HasSuffix(strings.TrimSpace(lines[last]), "\\") {
+			last++
+		}
+		var whole strings.Builder
+		for _, line := range lines[i : last+1] {
+			whole.WriteString(strings.TrimSuffix(strings.TrimSpace(line), "\\"))
+		}
+		name, path, _ := strings.Cut(whole.String(), " ")
+		if isLog := strings.EqualFold(name, "SecDebugLog") || strings.EqualFold(name, "SecAuditLog"); isLog && opens(strings.Trim(strings.TrimSpace(path), `"`)) {
+			b.WriteString(name + " /dev/null" + strings.Repeat("\n", last-i+1))
+		} else {
+			b.WriteString(strings.Join(lines[i:last+1], ""))
+		}
+		i = last
+	}
+	return b.String()
+}
+
+// opens reports whether a log could be opened, or made.
+func opens(path string) bool {
+	if _, err := os.Stat(path); err == nil {
+		return unix.Access(path, unix.W_OK) == nil
+	}
+	return unix.Access(filepath.Dir(path), unix.W_OK|unix.X_OK) == nil
 }
 
 // embedded are the names that stand for parts of the rule set. Its recommended settings write a log for audits to the standard output, which
@@ -56,7 +115,7 @@ type ruleFile struct {
 }
 
 // expand returns the files by their names, each with what has Coraza read it.
-func expand(list []waf.File) (files []ruleFile, err error) {
+func (r *root) expand(list []waf.File) (files []ruleFile, err error) {
 	var errs []error
 	fail := func(f waf.File, message, hint string) {
 		errs = append(errs, &waf.FileError{File: f, Message: message, Hint: hint})
@@ -78,22 +137,22 @@ func expand(list []waf.File) (files []ruleFile, err error) {
 			fail(f, "there is no such file", "names are relative to the configuration; crs is the embedded rule set")
 		}
 		for _, path := range paths {
-			if err := complete(path); err != nil {
+			abs, err := filepath.Abs(path)
+			if err != nil {
+				fail(f, err.Error(), "")
+				continue
+			}
+			if err := r.complete(abs); err != nil {
 				e := &waf.FileError{File: f, Path: path, Message: err.Error()}
 				errors.As(err, &e)
 				e.File, e.Path = f, path
 				errs = append(errs, e)
 				continue
 			}
-			abs, err := filepath.Abs(path)
-			if err != nil {
-				fail(f, err.Error(), "")
-				continue
-			}
-			files = append(files, ruleFile{file: f, path: path, directives: []string{"Include " + abs}})
+			files = append(files, ruleFile{file: f, path: abs, directives: []string{"Include " + abs}})
 		}
 	}
-	if f := withoutSetup(files); f != nil {
+	if f := r.withoutSetup(files); f != nil {
 		fail(f.file, "crs:rules comes without its setup, and would answer every request with 500",
 			"put crs:setup before it, or a file of your own that sets tx.crs_setup_version; crs is all of the rule set")
 	}
@@ -102,7 +161,7 @@ func expand(list []waf.File) (files []ruleFile, err error) {
 
 // withoutSetup returns the rules of the rule set where nothing before them sets what they begin with to check. A file that includes others
 // may do so.
-func withoutSetup(files []ruleFile) *ruleFile {
+func (r *root) withoutSetup(files []ruleFile) *ruleFile {
 	for i := range files {
 		f := &files[i]
 		if f.file.Name == "crs:rules" {
@@ -111,7 +170,7 @@ func withoutSetup(files []ruleFile) *ruleFile {
 		if f.file.Name == "crs" || f.file.Name == "crs:setup" {
 			return nil
 		}
-		if text, err := readFile(f.path); f.path != "" && (err != nil || strings.Contains(text, "crs_setup_version") || strings.Contains(text, "Include")) {
+		if text, err := r.readFile(f.path); f.path != "" && (err != nil || strings.Contains(text, "crs_setup_version") || strings.Contains(text, "Include")) {
 			return nil
 		}
 	}
@@ -119,8 +178,8 @@ func withoutSetup(files []ruleFile) *ruleFile {
 }
 
 // complete reports a file that cannot be read, or that ends in a directive that is not complete: Coraza leaves that out in silence.
-func complete(path string) error {
-	text, err := readFile(path)
+func (r *root) complete(path string) error {
+	text, err := r.readFile(path)
 	if err != nil {
 		return err
 	}
@@ -131,8 +190,12 @@ func complete(path string) error {
 	return nil
 }
 
-func readFile(path string) (string, error) {
-	f, err := root{}.Open(path)
+// readFile reads a file of rules once.
+func (r *root) readFile(path string) (string, error) {
+	if text, ok := r.texts[path]; ok {
+		return text, nil
+	}
+	f, err := r.Open(path)
 	if err != nil {
 		return "", err
 	}
@@ -143,6 +206,9 @@ func readFile(path string) (string, error) {
 	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if err == nil && len(text) > maxFile {
 		err = errors.New("it is larger than 16 MiB")
+	}
+	if err == nil {
+		r.texts[path] = string(text)
 	}
 	return string(text), err
 }
@@ -193,14 +259,14 @@ func lineOf(text string, number int) string {
 }
 
 // find looks for a directive in the file and in those that it includes, and completes the place of the error.
-func (f *ruleFile) find(directive string, e *waf.FileError) bool {
+func (f *ruleFile) find(r *root, directive string, e *waf.FileError) bool {
 	if f.path == "" || directive == "" {
 		return false
 	}
 	seen := map[string]bool{}
 	var look func(path string) bool
 	look = func(path string) (found bool) {
-		text, err := readFile(path)
+		text, err := r.readFile(path)
 		if err != nil || seen[path] {
 			return false
 		}
@@ -228,7 +294,7 @@ func (f *ruleFile) find(directive string, e *waf.FileError) bool {
 }
 
 // lastDirective compiles files that have an error again, and returns the directive that Coraza has read last: its errors name no place.
-func lastDirective(files []ruleFile) (last string) {
+func lastDirective(r *root, files []ruleFile) (last string) {
 	log := debuglog.DefaultWithPrinterFactory(func(io.Writer) debuglog.Printer {
 		return func(_ debuglog.Level, message, fields string) {
 			if text, ok := strings.CutPrefix(fields, "line="); ok && message == "Parsing directive" {
@@ -236,7 +302,7 @@ func lastDirective(files []ruleFile) (last string) {
 			}
 		}
 	}).WithLevel(debuglog.LevelDebug)
-	cfg := coraza.NewWAFConfig().WithRootFS(root{}).WithDebugLogger(log)
+	cfg := coraza.NewWAFConfig().WithRootFS(&root{true, r.texts}).WithDebugLogger(log)
 	for _, f := range files {
 		for _, d := range f.directives {
 			cfg = cfg.WithDirectives(d)

@@ -35,7 +35,14 @@ type firewallCounts struct{ listeners, routes map[string]*waf.Counts }
 // CheckFirewalls reads the rules of the firewalls of a configuration as a gateway does, and returns their errors. compile is nil of a program
 // that has no engine for them.
 func CheckFirewalls(cfg *config.Config, compile waf.Compiler) error {
-	f, err := planFirewalls(cfg, compile, firewallCounts{}, nil)
+	var check waf.Compiler
+	if compile != nil {
+		check = func(s waf.Settings) (waf.Ruleset, error) {
+			s.Check = true
+			return compile(s)
+		}
+	}
+	f, err := planFirewalls(cfg, check, firewallCounts{}, nil)
 	return errors.Join(err, f.close())
 }
 

@@ -3,7 +3,6 @@ package rewrite
 import (
 	"encoding/binary"
 	"net/netip"
-	"net/url"
 	"strings"
 
 	"github.com/millrace/millrace/internal/random"
@@ -108,8 +107,8 @@ func eachPair(pairs, separator, name string, f func(text string)) {
 			key, value = trim(key), trim(value)
 		}
 		if separator == "&" {
-			if decoded(key) == name {
-				f(decoded(value))
+			if semantics.DecodeQuery(key) == name {
+				f(semantics.DecodeQuery(value))
 			}
 		} else if found && key == name {
 			f(value)
@@ -117,25 +116,13 @@ func eachPair(pairs, separator, name string, f func(text string)) {
 	}
 }
 
-// decoded returns a name or a value of a query as backends read it: otherwise another spelling of it (?%61pi_key=) would be another key,
-// and not counted with it. What cannot be decoded stays as it is.
-func decoded(s string) string {
-	if strings.IndexByte(s, '%') < 0 && strings.IndexByte(s, '+') < 0 {
-		return s
-	}
-	if d, err := url.QueryUnescape(s); err == nil {
-		return d
-	}
-	return s
-}
-
 // parameter returns the first value of a parameter of a query.
 func parameter(query, name string) (string, bool) {
 	for query != "" {
 		var pair string
 		pair, query, _ = strings.Cut(query, "&")
-		if key, value, _ := strings.Cut(pair, "="); decoded(key) == name {
-			return decoded(value), true
+		if key, value, _ := strings.Cut(pair, "="); semantics.DecodeQuery(key) == name {
+			return semantics.DecodeQuery(value), true
 		}
 	}
 	return "", false

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/millrace/millrace/semantics"
 )
 
 // hasPath reports whether the path is one of a rule's, in whose list the rule was found: only regular expressions are to be
@@ -68,14 +70,14 @@ func (v *value) field(r *Request) bool {
 	return false
 }
 
-// parameter reports whether the first parameter of the query with the name is as the condition wants it. Names and values are
-// compared as they are sent, without decoding: a rule must not hold for what a back end reads otherwise.
+// parameter reports whether the first parameter of the query with the name is as the condition wants it. Names and values are compared as
+// backends read them, decoded once, like those of keys of limits and hashes: a client could else go around a rule by another spelling.
 func (v *value) parameter(query string) bool {
 	for query != "" {
 		var p string
 		p, query, _ = strings.Cut(query, "&")
-		if name, s, _ := strings.Cut(p, "="); name == v.Name {
-			return v.is(s)
+		if name, s, _ := strings.Cut(p, "="); semantics.DecodeQuery(name) == v.Name {
+			return v.is(semantics.DecodeQuery(s))
 		}
 	}
 	return false

@@ -73,7 +73,13 @@ func TestFind(t *testing.T) {
 		{Request{Host: "m.example", Path: "/", Fields: []semantics.Field{{Name: "x", Value: "1"}, {Name: "y", Value: "23"}}}, "one field"},
 		{Request{Host: "m.example", Path: "/", Query: "p=1&q=v"}, "query"},
 		{Request{Host: "m.example", Path: "/", Query: "q=w&q=v"}, "any method"},
-		{Request{Host: "m.example", Path: "/", Query: "q=%76"}, "any method"},
+		{Request{Host: "m.example", Path: "/", Query: "q=%76"}, "query"},
+		{Request{Host: "m.example", Path: "/", Query: "%71=v"}, "query"},
+		{Request{Host: "m.example", Path: "/", Query: "%2571=v"}, "any method"}, // encoded twice: a backend reads %71
+		{Request{Host: "m.example", Path: "/", Query: "q=%2576"}, "any method"},
+		{Request{Host: "m.example", Path: "/", Query: "q=w&%71=v"}, "any method"}, // the first counts, however it is written
+		{Request{Host: "m.example", Path: "/", Query: "%71=v&q=w"}, "query"},
+		{Request{Host: "m.example", Path: "/", Query: "q=v%"}, "any method"},
 		{Request{Host: "s.example", Path: "/", SNI: "a.s.example"}, "sni"},
 		{Request{Host: "s.example", Path: "/", SNI: "s.example"}, "default"},
 		{Request{Host: "s.example", Path: "/", JA4: "t13d"}, "ja4"},
@@ -282,4 +288,19 @@ func BenchmarkFind(b *testing.B) {
 			table(b, rules...)
 		}
 	})
+}
+
+// Conditions on parameters see what a backend reads: decoded once, with a plus sign as a blank.
+func TestParametersAreComparedDecoded(t *testing.T) {
+	tab := table(t, Rule{"slash", Match{Query: []Value{{Name: "p", Value: "/admin"}}}}, Rule{"blank", Match{Query: []Value{{Name: "a b", Value: "c d"}}}},
+		Rule{"expression", Match{Query: []Value{{Name: "e", Value: "x/[0-9]+", Regexp: true}}}})
+	for query, want := range map[string]int{
+		"p=/admin": 0, "p=%2Fadmin": 0, "p=%2fadm%69n": 0, "p=%252Fadmin": -1, "%70=%2Fadmin": 0, "p=+admin": -1,
+		"a+b=c+d": 1, "a%20b=c%20d": 1, "a%2Bb=c+d": -1, "a+b=c%2Bd": -1,
+		"e=x%2F12": 2, "e=x%252F12": -1, "e=x/%31": 2, "e=x/1%0A": -1,
+	} {
+		if got := tab.Find(&Request{Path: "/", Query: query}); got != want {
+			t.Errorf("%s: rule %d, want %d", query, got, want)
+		}
+	}
 }

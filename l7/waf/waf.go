@@ -38,6 +38,7 @@ type Settings struct {
 	Reject    bool          // a request with more content is refused; otherwise rules see the beginning
 	Timeout   time.Duration // of an evaluation, with the wait for it
 	Responses bool          // responses are evaluated too
+	Check     bool          // the rules are compiled for their errors alone: no log that they name is made
 }
 
 // Compiler reads rules. An error in a file is a *FileError, or several that errors.Join has joined.
