@@ -40,6 +40,15 @@ func demandOf(t *servedTLS) *proxy.Demand {
 	return &proxy.Demand{Want: t.demand.Want, Wait: t.settings.ACME.OnDemand.Wait}
 }
 
+// handshakeTime bounds a handshake of HTTP/3, with the wait for a certificate.
+func handshakeTime(l *config.Listener) time.Duration {
+	t := l.Timeouts.Handshake
+	if a := l.TLS.ACME; a != nil && a.OnDemand != nil {
+		t += a.OnDemand.Wait
+	}
+	return t
+}
+
 // demandsOf returns those whose certificates the account of a folder renews.
 func demandsOf(n *plan, dir string) (list []*acme.OnDemand) {
 	for _, t := range n.served {

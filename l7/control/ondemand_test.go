@@ -18,11 +18,14 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/millrace/millrace/gateway/config"
+	"github.com/millrace/millrace/http3"
 	"github.com/millrace/millrace/internal/testkit/testcert"
 	"github.com/millrace/millrace/internal/testkit/testport"
 	"github.com/millrace/millrace/metrics"
+	"github.com/millrace/millrace/quic"
 )
 
 // must ends the test with an error.
@@ -41,22 +44,14 @@ func reload(t *testing.T, s *Set, src string) {
 	must(t, s.Reload(cfg))
 }
 
-// TestCertificatesOnDemand has clients ask for names whose certificates are in the folder: a program permits some of them.
-func TestCertificatesOnDemand(t *testing.T) {
-	var asked atomic.Int64
-	ask := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asked.Add(1)
-		if r.URL.Query().Get("domain") != "good.example" {
-			w.WriteHeader(http.StatusForbidden)
-		}
-	}))
-	t.Cleanup(ask.Close)
-	const directory = "https://ca.invalid/directory"
-	dir, roots := t.TempDir(), x509.NewCertPool()
+// demandFolder makes the folder of an authority's certificates, with those of names, and returns it with their roots.
+func demandFolder(t *testing.T, directory string, names ...string) (dir string, roots *x509.CertPool) {
+	t.Helper()
+	dir, roots = t.TempDir(), x509.NewCertPool()
 	sum := sha256.Sum256([]byte(directory))
 	folder := filepath.Join(dir, hex.EncodeToString(sum[:8]), "certificates")
 	must(t, os.MkdirAll(folder, 0o700))
-	for _, name := range []string{"good.example", "bad.example", "listed.example"} {
+	for _, name := range names {
 		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 		must(t, err)
 		pair, _ := testcert.SelfSignedBy(key, name)
@@ -68,6 +63,21 @@ func TestCertificatesOnDemand(t *testing.T) {
 		text := append(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: pair.Certificate[0]})...)
 		must(t, os.WriteFile(filepath.Join(folder, name+".pem"), text, 0o600))
 	}
+	return dir, roots
+}
+
+// TestCertificatesOnDemand has clients ask for names whose certificates are in the folder: a program permits some of them.
+func TestCertificatesOnDemand(t *testing.T) {
+	var asked atomic.Int64
+	ask := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		if r.URL.Query().Get("domain") != "good.example" {
+			w.WriteHeader(http.StatusForbidden)
+		}
+	}))
+	t.Cleanup(ask.Close)
+	const directory = "https://ca.invalid/directory"
+	dir, roots := demandFolder(t, directory, "good.example", "bad.example", "listed.example")
 	at := testport.Hold(t).String()
 	src := fmt.Sprintf(`
 loops: 1
@@ -122,5 +132,76 @@ routes: [{name: r, rules: [{filters: [{type: FixedResponse, status_code: 200, bo
 	reload(t, s, strings.Replace(src, ", ask: \""+ask.URL+"/ask\"", "", 1))
 	if err := dial("good.example"); err == nil || dial("listed.example") != nil {
 		t.Errorf("a name that is permitted no more: %v", err)
+	}
+}
+
+// TestCertificatesOnDemandOverHTTP3 has handshakes of HTTP/3 wait for a certificate as those over TCP do, side by side, and end where there
+// is none within the time.
+func TestCertificatesOnDemandOverHTTP3(t *testing.T) {
+	ask, answer := make(chan string, 9), make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ask <- r.URL.Query().Get("domain")
+		select {
+		case <-answer:
+		case <-r.Context().Done():
+		}
+	}))
+	t.Cleanup(server.Close)
+	const directory = "https://ca.invalid/directory"
+	dir, roots := demandFolder(t, directory, "a.example", "b.example")
+	src := fmt.Sprintf(`
+loops: 1
+listeners:
+- {name: web, address: %q, protocol: HTTPS, versions: ["2", "3"], tls: {acme: {dir: %q, agree_to_terms: true, directory: %q, on_demand: {ask: %q, wait: 1m}}}}
+- {name: short, address: %q, protocol: HTTPS, versions: ["2", "3"], tls: {acme: {dir: %q, agree_to_terms: true, directory: %q, on_demand: {ask: %q, wait: 1s}}}}
+routes: [{name: r, rules: [{filters: [{type: FixedResponse, status_code: 200, body: hello}]}]}]
+`, testport.Hold(t), dir, directory, server.URL, testport.Hold(t), t.TempDir(), directory, server.URL)
+	s := openSet(t, src, nil)
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run() }()
+	defer func() {
+		s.Shutdown()
+		must(t, <-ended)
+	}()
+	at := func(i int) string {
+		return s.Status(func(string) bool { return true }).Listeners[i].Addresses[0].String()
+	}
+	get := func(addr, name string) error {
+		tr := &http3.Transport{TLS: &ctls.Config{RootCAs: roots, ServerName: name}, QUIC: &quic.Config{HandshakeTimeout: time.Minute}}
+		defer tr.Close()
+		q, err := http.NewRequestWithContext(t.Context(), "GET", "https://"+addr+"/", nil)
+		must(t, err)
+		q.Host = name
+		resp, err := tr.RoundTrip(q)
+		if err == nil {
+			err = resp.Body.Close()
+		}
+		return err
+	}
+	results := make(chan error, 4)
+	for _, name := range []string{"a.example", "b.example", "a.example"} {
+		go func() { results <- get(at(0), name) }()
+	}
+	for range 2 {
+		<-ask // both names wait, each asked for once
+	}
+	if err := get(at(1), "c.example"); err == nil {
+		t.Error("a certificate that nobody has")
+	}
+	select {
+	case err := <-results:
+		t.Fatalf("a handshake has not waited: %v", err)
+	default:
+	}
+	close(answer)
+	for range 3 {
+		if err := <-results; err != nil {
+			t.Error(err)
+		}
+	}
+	for _, l := range s.Status(func(string) bool { return true }).Listeners {
+		if l.OnDemand.Waiting != 0 {
+			t.Errorf("%s: %d handshakes wait", l.Name, l.OnDemand.Waiting)
+		}
 	}
 }

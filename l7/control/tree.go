@@ -306,7 +306,7 @@ func (s *Set) planHTTP(n *plan, l *config.Listener, out *proxy.Listener) []route
 			QUIC: &quic.Config{
 				Datagrams:  true, // also where no rule has tunnels: a reload may bring one, and connections stay
 				ZeroRTT:    l.EarlyData,
-				MaxStreams: int64(l.Limits.Streams), HandshakeTimeout: l.Timeouts.Handshake, IdleTimeout: max(l.Timeouts.Idle, l.Timeouts.Stream),
+				MaxStreams: int64(l.Limits.Streams), HandshakeTimeout: handshakeTime(l), IdleTimeout: max(l.Timeouts.Idle, l.Timeouts.Stream),
 				StreamWindow: 256 << 10, MaxStreamWindow: 2 << 20, ConnWindow: 512 << 10, MaxConnWindow: 4 << 20, // of a request, of a connection
 			},
 		}

@@ -1,6 +1,9 @@
 package proxy
 
 import (
+	ctls "crypto/tls"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/millrace/millrace/tls/clienthello"
@@ -54,6 +57,28 @@ func (o *opening) supplied() {
 	o.demand = demandOver
 	o.l.Deadline(&o.l.InputBy, o.info.listener.Timeouts.Handshake)
 	o.l.Proceed()
+}
+
+// await is ask for HTTP/3: it returns once there is a certificate, or the wait is over. It runs on the goroutine of the handshake, and the
+// connection takes no packet meanwhile: the client sends its Initial packets again (RFC 9002 6.2). Addresses may be forged up to a number of
+// handshakes, from which on the transport sends Retry (quic.TransportConfig.RetryAbove).
+func (d *Demand) await(hello *ctls.ClientHelloInfo) {
+	if slices.Contains(hello.SupportedProtos, acmeTLS) {
+		return
+	}
+	ready := make(chan struct{})
+	leave, waits := d.Want(hello.ServerName, sync.OnceFunc(func() { close(ready) }))
+	if !waits {
+		return
+	}
+	defer leave()
+	over := time.NewTimer(d.Wait)
+	defer over.Stop()
+	select {
+	case <-ready:
+	case <-over.C:
+	case <-hello.Context().Done():
+	}
 }
 
 // offers reports whether a ClientHello offers a protocol.

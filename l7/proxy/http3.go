@@ -208,6 +208,9 @@ func (e *endpoint) listenConfigs(ln *Listener) (*ctls.Config, *quic.Config) {
 		if ln := e.current.Load(); ln.Table.ReadsHello() || ln.Inspection != nil {
 			quic.Attach(hello.Context(), &hello3{tls.JA4QUIC(hello), slices.Clone(hello.SupportedProtos)})
 		}
+		if d := e.current.Load().Demand; d != nil {
+			d.await(hello)
+		}
 		c := e.config.Load()
 		if c.GetConfigForClient == nil {
 			return c, nil

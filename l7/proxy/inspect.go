@@ -18,7 +18,7 @@ import (
 
 // Inspection names the policy whose rules the requests and responses of a listener, or of a rule, are inspected by.
 type Inspection struct {
-	Policy uint8 // its number, for Inspector; 0 inspects nothing
+	Policy uint8           // its number, for Inspector; 0 inspects nothing
 	choice *inspect.Choice // of a rule, see Choose; nil: the policy's mode and all of its rules
 	kind   string          // names the choice in keys of caches: a response that was inspected in another way is none for the rule
 	// Hold bounds the content that waits, with the header of its message, until all of it was inspected, in bytes. What is longer

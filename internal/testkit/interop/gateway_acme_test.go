@@ -14,6 +14,9 @@ import (
 	"testing"
 	"time"
 
+	quicgo "github.com/quic-go/quic-go"
+	quichttp3 "github.com/quic-go/quic-go/http3"
+
 	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/internal/testkit/testport"
 	l7control "github.com/millrace/millrace/l7/control"
@@ -130,5 +133,82 @@ routes: [{name: r, rules: [{filters: [{type: FixedResponse, body: "served"}]}]}]
 				t.Errorf("an order after a restart:\n%s", again)
 			}
 		})
+	}
+}
+
+// TestGatewayObtainsCertificatesOnDemand has clients ask for names of which the gateway has no certificate, over TCP and HTTP/3: the handshake
+// waits while pebble issues it, names that nobody permits get none, and a restart goes on by what is in the folder.
+func TestGatewayObtainsCertificatesOnDemand(t *testing.T) {
+	plain, secure := testport.Hold(t), testport.Hold(t)
+	p := startPebbleFor(t, int(plain.Port()), int(secure.Port()))
+	dir := t.TempDir()
+	ca := filepath.Join(dir, "ca.pem")
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.authority.Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := config.Parse("f", fmt.Appendf(nil, `
+listeners:
+- {name: plain, address: "%s", protocol: HTTP}
+- name: web
+  address: "%s"
+  protocol: HTTPS
+  versions: ["1.1", "3"]
+  tls: {acme: {dir: "%s", agree_to_terms: true, directory: "%s", ca_file: "%s", on_demand: {names: [tcp.a.example, quic.a.example], wait: 1m}}}
+routes: [{name: r, rules: [{filters: [{type: FixedResponse, body: "served"}]}]}]
+`, plain, secure, filepath.Join(dir, "acme"), p.directory, ca))
+	if err != nil {
+		t.Fatal(err)
+	}
+	get := func(tr http.RoundTripper, name string) (string, error) {
+		q, err := http.NewRequestWithContext(t.Context(), "GET", "https://"+secure.String()+"/", nil)
+		if err != nil {
+			return "", err
+		}
+		q.Host = name
+		resp, err := tr.RoundTrip(q)
+		if err != nil {
+			return "", err
+		}
+		defer resp.Body.Close()
+		b, err := io.ReadAll(resp.Body)
+		return string(b), err
+	}
+	over := map[string]func(name string) (string, error){
+		"tcp": func(name string) (string, error) {
+			return get(&http.Transport{DisableKeepAlives: true, TLSClientConfig: &stdtls.Config{RootCAs: p.roots, ServerName: name}}, name)
+		},
+		"quic": func(name string) (string, error) {
+			tr := &quichttp3.Transport{TLSClientConfig: &stdtls.Config{RootCAs: p.roots, ServerName: name}, QUICConfig: &quicgo.Config{HandshakeIdleTimeout: time.Minute}}
+			defer tr.Close()
+			return get(tr, name)
+		},
+	}
+	for start := range 2 {
+		s, err := l7control.Open(cfg, l7control.Options{Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() { done <- s.Run() }()
+		stop := sync.OnceFunc(func() {
+			s.Shutdown()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		})
+		t.Cleanup(stop)
+		for by, ask := range over {
+			if text, err := ask(by + ".a.example"); text != "served" {
+				t.Errorf("start %d, %s: %q %v", start, by, text, err)
+			}
+			if _, err := ask("none.a.example"); err == nil {
+				t.Errorf("%s: a name that is not permitted is served", by)
+			}
+		}
+		st := s.Status(func(string) bool { return true }).Listeners[1].OnDemand
+		if st == nil || st.Certificates != 2 || st.Obtained != 2 || st.Failed != 0 || st.Refused == 0 {
+			t.Errorf("start %d: %+v", start, st)
+		}
+		stop()
 	}
 }
