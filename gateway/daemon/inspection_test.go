@@ -62,6 +62,9 @@ func newInspected(t *testing.T, rules, hold, nginx string) *inspectedSite {
 // serve records path and body of a request, decoded as programs do.
 func (v *inspectedSite) serve(w http.ResponseWriter, r *http.Request) {
 	v.record("web " + r.URL.Path)
+	for name := range r.Header {
+		v.record("field " + name)
+	}
 	body, err := io.ReadAll(r.Body)
 	if err == nil && len(body) > 0 {
 		v.record("body " + evasions.DecodedBody(r.Header.Get("Content-Encoding"), body))

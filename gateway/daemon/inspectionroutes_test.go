@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"fmt"
+	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -72,4 +73,21 @@ func (v *inspectedSite) sids(from int, mark string) string {
 		}
 	}
 	return strings.Join(list, " ")
+}
+
+// A field that a rule on http.header looks for does not reach a server by another spelling of its name, and others do.
+func TestNoSpellingOfAFieldGoesAroundRulesOnHeaders(t *testing.T) {
+	v := newInspected(t, edgeRules+`drop http any any -> any any (flow:to_server; http.header; content:"X-Probe|3a 20|bad"; nocase; sid:8;)`+"\n", "", "")
+	v.each(func(version string) {
+		if resp, _ := v.ask(version, "GET", "/a", "X-Probe", "bad"); resp.StatusCode != 403 {
+			t.Errorf("HTTP/%s: status %d", version, resp.StatusCode)
+		}
+		other := "X_Other_" + strings.ReplaceAll(version, ".", "")
+		if resp, _ := v.ask(version, "GET", "/a", "X_Probe", "bad", "X.Probe", "bad", other, "1"); resp.StatusCode != 200 || v.received("field X_probe") || v.received("field X.probe") {
+			t.Errorf("HTTP/%s: status %d", version, resp.StatusCode)
+		}
+		if !v.received("field " + http.CanonicalHeaderKey(other)) {
+			t.Errorf("HTTP/%s: another field has not come", version)
+		}
+	})
 }

@@ -23,7 +23,7 @@ func (d *Daemon) openWorkers(cfg *config.Config) (err error) {
 	if err != nil {
 		return err
 	}
-	opt := l7control.Options{Log: d.opt.Log, Version: d.opt.Build.Version, OnEvent: d.poolChanged, Inspect: d.inspectors, Policy: d.inspection.Number, Inherited: inherited, Firewall: d.opt.Firewall}
+	opt := l7control.Options{Log: d.opt.Log, Version: d.opt.Build.Version, OnEvent: d.poolChanged, Inspect: d.inspectors, Policy: d.inspection.Number, FieldNames: d.inspection.FieldNames, Inherited: inherited, Firewall: d.opt.Firewall}
 	if cfg.Defence != nil { // it may be opened later
 		opt.OnRefused = d.refusalReporter
 	}

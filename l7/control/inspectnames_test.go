@@ -21,14 +21,14 @@ inspection: {policies: [{name: edge, mode: prevent, listeners: [web], rules: [lo
 	if err := cfg.ReadLists(); err != nil {
 		t.Fatal(err)
 	}
-	n := &plan{cfg: cfg, routes: map[string]*proxy.Route{}, pools: map[string]*pooled{"p": {proxy: &proxy.Pool{}}}}
+	n := &plan{cfg: cfg, routes: map[string]*proxy.Route{}, pools: map[string]*pooled{"p": {proxy: &proxy.Pool{}}}, fieldNames: func(policy string) []string { return []string{"x-of-" + policy} }}
 	for i := range cfg.Listeners {
 		var ln proxy.Listener
 		(&Set{}).planHTTP(n, &cfg.Listeners[i], &ln)
 		inspected := cfg.Listeners[i].Name == "web"
 		for name, want := range map[string]bool{
 			"user_agent": inspected, "user.agent": inspected, "content_encoding": inspected, "accept_encoding": inspected, "accept_language": inspected,
-			"content_disposition": inspected, "content_type": true, "content_length": true, "user-agent": false, "x_other": false,
+			"content_disposition": inspected, "x_of_edge": inspected, "x-of.edge": inspected, "x-of-edge": false, "content_type": true, "content_length": true, "user-agent": false, "x_other": false,
 		} {
 			if got := ln.Names.Collides(name); got != want {
 				t.Errorf("%s: %s collides: %v, want %v", cfg.Listeners[i].Name, name, got, want)

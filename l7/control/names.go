@@ -1,8 +1,6 @@
 package control
 
 import (
-	"slices"
-
 	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/l7/proxy"
 	"github.com/millrace/millrace/l7/rewrite"
@@ -19,21 +17,24 @@ func (n *plan) listenerNames(l *config.Listener, refs []config.RuleRef) []string
 	if l.RequestID != "" {
 		names = append(names, l.RequestID)
 	}
-	if n.inspects(l, refs) {
+	return append(names, n.inspectedNames(l, refs)...)
+}
+
+// inspectedNames returns the names of the fields that rules of inspection read of requests of a listener; nil where none do.
+func (n *plan) inspectedNames(l *config.Listener, refs []config.RuleRef) (names []string) {
+	policies := map[*config.InspectionPolicy]bool{n.cfg.Inspection.PolicyOfRequests(l.Name, ""): true}
+	for _, ref := range refs {
+		p, _ := n.cfg.Inspects(l, ref.Route)
+		policies[p] = true
+	}
+	delete(policies, nil)
+	for p := range policies {
+		if n.fieldNames != nil {
+			names = append(names, n.fieldNames(p.Name)...)
+		}
 		names = append(names, rewrite.Inspected()...)
 	}
 	return names
-}
-
-// inspects reports whether rules of inspection read requests of a listener.
-func (n *plan) inspects(l *config.Listener, refs []config.RuleRef) bool {
-	if n.cfg.Inspection.PolicyOfRequests(l.Name, "") != nil {
-		return true
-	}
-	return slices.ContainsFunc(refs, func(ref config.RuleRef) bool {
-		p, _ := n.cfg.Inspects(l, ref.Route)
-		return p != nil
-	})
 }
 
 // namesOf returns the names of the fields of requests that rules and their pools read, set, add or remove.

@@ -40,9 +40,10 @@ type Options struct {
 	OnRefused func() func(client netip.Addr, r proxy.Refusal, n int)
 
 	// Inspect returns what inspects the requests of each worker, and Policy the number of a policy by its name; nil where listeners are not
-	// inspected.
-	Inspect func(workers int) []proxy.Inspector
-	Policy  func(name string) uint8
+	// inspected. FieldNames returns the names of fields that rules of a policy look for.
+	Inspect    func(workers int) []proxy.Inspector
+	Policy     func(name string) uint8
+	FieldNames func(policy string) []string
 
 	// Firewall reads rules of web application firewalls; nil: the program has no engine for them, and configurations with such rules are
 	// refused.

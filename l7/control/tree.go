@@ -40,6 +40,7 @@ type plan struct {
 	sites      map[*config.Static]*files.Site
 	firewalls  firewalls
 	tunnels    tunnelCounts
+	fieldNames func(policy string) []string // Options.FieldNames
 
 	authorities map[string]*authority
 	log         plannedLog
@@ -86,7 +87,7 @@ func (s *Set) plan(cfg *config.Config) (*plan, error) {
 	n := &plan{
 		cfg: cfg, tree: &proxy.Tree{}, pools: map[string]*pooled{}, served: map[string]*servedTLS{},
 		before: s.traces.exporter, routes: map[string]*proxy.Route{}, admissions: s.admit(cfg), authorities: map[string]*authority{}, tunnels: tunnelCounts{},
-		disks: map[string]*cacheDisk{},
+		disks: map[string]*cacheDisk{}, fieldNames: s.opt.FieldNames,
 	}
 	var errs []error
 	var err error
