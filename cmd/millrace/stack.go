@@ -49,8 +49,9 @@ well-known port (echo 7, discard 9, daytime 13, chargen 19, HTTP 80, iperf3 5201
 
 --dev names an interface and, after a colon, its driver: auto (the default),
 afxdp, afpacket or tap; or a device of DPDK, as dpdk:net_af_xdp0,iface=eth1
-(millrace-cuda; docs/dpdk.md). An --addr belongs to the --dev before it. With -c they add
-to the file's devices.
+(millrace-cuda; docs/dpdk.md), or a port of a virtual machine, vhost:/run/vm1.sock
+(docs/virtio.md). An --addr belongs to the --dev before it. With -c they add to the
+file's devices.
 
 If the kernel has an address on the interface, it keeps that address, and the host
 takes only packets to its own addresses. Otherwise the host takes every packet.
