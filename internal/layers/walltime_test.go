@@ -24,6 +24,7 @@ filter/ebpf/defence_test.go                        : rate, of token buckets in t
 internal/testkit/interop/programs/page_test.go     : clock, a column of the page that it writes
 l4/control/flat_test.go                            : clock, of a benchmark's figure
 l4/control/inspection_reload_test.go               : clock, figures in the log
+l4/control/netns_verdicttime_test.go               : clock, figures in the log
 l4/control/netns_inspection_test.go                : rate, of token buckets
 `
 
