@@ -92,6 +92,7 @@ const (
 	DiskDamaged                     // files that were dropped: torn, or not what was written
 	DiskReadError                   // reads that have failed
 	DiskWriteError                  // files that could not be written
+	DiskRecreated                   // times that the folder was made again, having been removed
 	diskCounts
 )
 
@@ -127,69 +128,6 @@ func OpenDisk(o DiskOptions) (*Disk, error) {
 	}
 	go d.write()
 	return d, nil
-}
-
-// open opens the folder and takes its lock. A folder that others may write to would let them answer for every backend, and one that they
-// may read shows them responses to requests with credentials.
-func (d *Disk) open() (err error) {
-	if err = os.Mkdir(d.o.Dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
-		return err
-	}
-	fd, err := unix.Open(d.o.Dir, unix.O_DIRECTORY|unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err == unix.ENOTDIR || err == unix.ELOOP {
-		return fmt.Errorf("%s is not a directory, or it is a link: name a folder that is the cache's alone", d.o.Dir)
-	}
-	if err != nil {
-		return err
-	}
-	d.dir = os.NewFile(uintptr(fd), d.o.Dir)
-	defer func() {
-		if err != nil {
-			_ = d.dir.Close()
-		}
-	}()
-	var st unix.Stat_t
-	if err = unix.Fstat(fd, &st); err != nil {
-		return err
-	}
-	switch {
-	case int(st.Uid) != os.Geteuid():
-		return fmt.Errorf("the folder is that of user %d: have the gateway's own user (%d) own it", st.Uid, os.Geteuid())
-	case st.Mode&0o077 != 0:
-		if unix.Faccessat(fd, "lock", unix.F_OK, 0) != nil { // it is not a cache's: to close it could lock others out of what is there
-			return fmt.Errorf("others may use the folder (mode %#o): name one that is the cache's alone, which is made with mode 0700", st.Mode&0o777)
-		}
-		return fmt.Errorf("others may use the folder (mode %#o): chmod 700 %s", st.Mode&0o777, d.o.Dir)
-	}
-	if d.lock, err = d.takeLock(fd); err != nil {
-		return err
-	}
-	for i := range 256 {
-		if err = unix.Mkdirat(fd, fmt.Sprintf("%02x", i), 0o700); err != nil && err != unix.EEXIST {
-			_ = d.lock.Close()
-			return err
-		}
-	}
-	return nil
-}
-
-// takeLock takes the lock of the folder, which the kernel releases when the last process that has it ends.
-func (d *Disk) takeLock(dir int) (*os.File, error) {
-	if d.o.Lock != nil {
-		return d.o.Lock, nil
-	}
-	fd, err := unix.Openat(dir, "lock", unix.O_CREAT|unix.O_RDWR|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	lock := os.NewFile(uintptr(fd), "lock")
-	switch err = unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err {
-	case nil:
-		return lock, nil
-	case unix.EWOULDBLOCK:
-		err = ErrDiskLocked
-	}
-	return nil, errors.Join(err, lock.Close())
 }
 
 // Lock returns the lock, for a process that replaces this one.

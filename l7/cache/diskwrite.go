@@ -113,12 +113,7 @@ func (d *Disk) newFile(e *Entry) *newFile {
 		w.err = fmt.Errorf("a header of %d bytes is too long", len(w.meta))
 		return w
 	}
-	fd, err := unix.Openat(int(d.dir.Fd()), w.name, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
-	if err != nil {
-		w.err = err
-		return w
-	}
-	w.f = os.NewFile(uintptr(fd), w.name)
+	w.f, w.err = d.create(w.name)
 	return w
 }
 

@@ -133,8 +133,9 @@ type DiskStatus struct {
 	Reads       uint64 `json:"reads"`
 	Written     uint64 `json:"written"`
 	Evicted     uint64 `json:"evicted"`
-	Full        uint64 `json:"full"`    // not written, as too much was waiting to be
-	Damaged     uint64 `json:"damaged"` // files that were dropped
+	Full        uint64 `json:"full"`      // not written, as too much was waiting to be
+	Damaged     uint64 `json:"damaged"`   // files that were dropped
+	Recreated   uint64 `json:"recreated"` // times that the folder was made again, having been removed
 	ReadErrors  uint64 `json:"read_errors"`
 	WriteErrors uint64 `json:"write_errors"`
 }
@@ -149,6 +150,7 @@ func diskStatus(c *cache.Named) *DiskStatus {
 	return &DiskStatus{
 		Dir: st.Dir, Bytes: st.Bytes, Limit: st.Limit, Objects: st.Objects, Loading: st.Loading, Evicted: st.Evicted,
 		Reads: st.Counts[cache.DiskReads], Written: st.Counts[cache.DiskWritten], Full: st.Counts[cache.DiskFull], Damaged: st.Counts[cache.DiskDamaged],
+		Recreated:  st.Counts[cache.DiskRecreated],
 		ReadErrors: st.Counts[cache.DiskReadError], WriteErrors: st.Counts[cache.DiskWriteError],
 	}
 }
@@ -163,6 +165,7 @@ func (d *DiskStatus) write(w *metrics.Writer, of metrics.Label) {
 	w.Counter("millrace_http_cache_disk_evicted_total", "Files that made room for others.", d.Evicted, of)
 	w.Counter("millrace_http_cache_disk_full_total", "Responses that were not written since too much was waiting for the disk.", d.Full, of)
 	w.Counter("millrace_http_cache_disk_damaged_total", "Files that were dropped since they are not what was written.", d.Damaged, of)
+	w.Counter("millrace_http_cache_disk_recreated_total", "Times that the folder was made again since it had been removed.", d.Recreated, of)
 	for i, op := range []string{"read", "write"} {
 		n := []uint64{d.ReadErrors, d.WriteErrors}[i]
 		w.Counter("millrace_http_cache_disk_errors_total", "Reads and writes of files that have failed.", n, of, metrics.Label{Name: "operation", Value: op})
