@@ -66,32 +66,46 @@ pools: [{name: p, backends: [{address: "BACKEND"}]}]
 `, "BACKEND", strings.TrimPrefix(backend, "http://"), 1), nil)
 }
 
+// askWhole asks again where the end of a request came behind its header, as it may over HTTP/3: content could have followed, and a
+// request with content is none for a cache.
+func askWhole(v *versions, backend *counting, version, method, path string, fields ...string) (*http.Response, string) {
+	for range 100 {
+		resp, body := v.ask(version, method, path, fields...)
+		if version != "3" || resp.Header.Get("Cache-Status") != "millrace; fwd=bypass" {
+			return resp, body
+		}
+		backend.requests.Add(-1)
+	}
+	v.t.Fatalf("HTTP/%s %s %s: never whole", version, method, path)
+	return nil, ""
+}
+
 // TestACacheForAllVersions of HTTP and all loops: what a client of one has brought, those of the others get.
 func TestACacheForAllVersions(t *testing.T) {
 	backend := newCounting(t)
 	v := cachedSite(t, backend.URL)
 	for i, first := range []string{"1.1", "2", "3"} {
 		path := fmt.Sprintf("/%d?a", i)
-		resp, want := v.ask(first, "GET", path)
+		resp, want := askWhole(v, backend, first, "GET", path)
 		if got := resp.Header.Get("Cache-Status"); got != "millrace; fwd=uri-miss; stored" || !strings.HasPrefix(want, path+" ") {
 			t.Errorf("HTTP/%s: %q, %.30q", first, got, want)
 		}
 		v.each(func(version string) {
 			for range 4 {
-				resp, body := v.ask(version, "GET", path)
+				resp, body := askWhole(v, backend, version, "GET", path)
 				if resp.Header.Get("Cache-Status") != "millrace; hit" || resp.Header.Get("Age") == "" || body != want || resp.ContentLength != int64(len(want)) {
 					t.Errorf("HTTP/%s after HTTP/%s: %v, %d bytes", version, first, resp.Header, len(body))
 				}
 			}
-			resp, body := v.ask(version, "GET", path, "Range", "bytes=1-3")
-			if resp.StatusCode != 206 || body != want[1:4] || resp.Header.Get("Content-Range") != fmt.Sprintf("bytes 1-3/%d", len(want)) {
-				t.Errorf("HTTP/%s: range: %d, %q", version, resp.StatusCode, body)
+			resp, body := askWhole(v, backend, version, "GET", path, "Range", "bytes=1-3")
+			if resp.Header.Get("Cache-Status") != "millrace; hit" || resp.StatusCode != 206 || body != want[1:4] || resp.Header.Get("Content-Range") != fmt.Sprintf("bytes 1-3/%d", len(want)) {
+				t.Errorf("HTTP/%s: range: %v, %d, %.30q", version, resp.Header, resp.StatusCode, body)
 			}
-			if resp, body := v.ask(version, "GET", path, "If-None-Match", `"v"`); resp.StatusCode != 304 || body != "" || resp.Header.Get("Etag") != `"v"` {
-				t.Errorf("HTTP/%s: condition: %d, %q", version, resp.StatusCode, body)
+			if resp, body := askWhole(v, backend, version, "GET", path, "If-None-Match", `"v"`); resp.Header.Get("Cache-Status") != "millrace; hit" || resp.StatusCode != 304 || body != "" || resp.Header.Get("Etag") != `"v"` {
+				t.Errorf("HTTP/%s: condition: %v, %d, %.30q", version, resp.Header, resp.StatusCode, body)
 			}
-			if resp, body := v.ask(version, "HEAD", path); resp.StatusCode != 200 || body != "" || resp.ContentLength != int64(len(want)) {
-				t.Errorf("HTTP/%s: HEAD: %d, %d, %q", version, resp.StatusCode, resp.ContentLength, body)
+			if resp, body := askWhole(v, backend, version, "HEAD", path); resp.Header.Get("Cache-Status") != "millrace; hit" || resp.StatusCode != 200 || body != "" || resp.ContentLength != int64(len(want)) {
+				t.Errorf("HTTP/%s: HEAD: %v, %d, %d, %.30q", version, resp.Header, resp.StatusCode, resp.ContentLength, body)
 			}
 		})
 		if got := backend.requests.Load(); got != int32(i+1) {

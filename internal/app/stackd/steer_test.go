@@ -160,6 +160,12 @@ func TestTheControlSocketTellsWhatThereIs(t *testing.T) {
 		t.Errorf("%v", states)
 	}
 
+	for range 5000 { // dial returns before the host has the client's acknowledgement
+		if got, err := cl.Sockets(ctx, Query{States: []string{"ESTAB"}}); err != nil || len(got.Sockets) == 1 {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
 	for _, tc := range []struct {
 		q    Query
 		want int
