@@ -107,3 +107,27 @@ func TestRemovedFolderWithoutAParent(t *testing.T) {
 		t.Errorf("%d errors, %s", r.count(DiskWriteError), log)
 	}
 }
+
+// What is in the folders that were not removed stays in the index.
+func TestRemovedFolderAmongOthers(t *testing.T) {
+	r := newDiskRig(t, nil)
+	d := r.Disk()
+	r.put(withBody("http://a.example/kept", "x"))
+	r.put(withBody("http://a.example/lost", "x"))
+	r.forget()
+	kept := filepath.Dir(d.name(r.found("http://a.example/kept").disk.id))
+	d.Sync()
+	d.ids.Store(d.ids.Load() + 1<<56) // the next file is in another folder
+	gone := filepath.Dir(d.name(d.ids.Load() + 1))
+	if err := os.RemoveAll(filepath.Join(r.o.Dir, gone)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(r.o.Dir, d.name(r.found("http://a.example/lost").disk.id))); err != nil {
+		t.Fatal(err)
+	}
+	r.put(withBody("http://a.example/new", "y"))
+	r.forget()
+	if a, b, c := r.content("http://a.example/kept"), r.content("http://a.example/lost"), r.content("http://a.example/new"); kept == gone || a != "x" || b != "-" || c != "y" {
+		t.Errorf("%q, %q, %q", a, b, c)
+	}
+}
