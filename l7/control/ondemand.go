@@ -43,8 +43,8 @@ func demandOf(t *servedTLS) *proxy.Demand {
 // handshakeTime bounds a handshake of HTTP/3, with the wait for a certificate.
 func handshakeTime(l *config.Listener) time.Duration {
 	t := l.Timeouts.Handshake
-	if a := l.TLS.ACME; a != nil && a.OnDemand != nil {
-		t += a.OnDemand.Wait
+	if l.TLS != nil && l.TLS.ACME != nil && l.TLS.ACME.OnDemand != nil {
+		t += l.TLS.ACME.OnDemand.Wait
 	}
 	return t
 }
