@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"strings"
@@ -55,22 +56,21 @@ func (f *configFile) described() (*strictyaml.Schema, error) {
 	return s, nil
 }
 
-// reference returns the row of a key. Limits and sources of a service, and sources of a listener and a
-// route, are described as the top-level ones, health of a pool
-// as that of a service.
+// sections are the lists whose elements share keys with each other: limits and sources of a service, a listener or a
+// route have the meaning of the top-level ones, health of a pool and announce of a listener that of a service's.
+var sections = []string{"services[].", "pools[].", "listeners[].", "routes[]."}
+
+// reference returns the row of a key: its own, or the one that sections have in common.
 func reference(rows map[string]docs.Key, path string) docs.Key {
 	if row, ok := rows[path]; ok {
 		return row
 	}
-	if rest, ok := strings.CutPrefix(path, "pools[]."); ok {
-		return rows["services[]."+rest]
-	}
-	for _, part := range []string{"listeners[].", "routes[]."} {
-		if rest, ok := strings.CutPrefix(path, part); ok {
-			return rows[rest]
+	for _, section := range sections {
+		if rest, ok := strings.CutPrefix(path, section); ok {
+			return cmp.Or(rows["services[]."+rest], rows[rest])
 		}
 	}
-	return rows[strings.TrimPrefix(path, "services[].")]
+	return docs.Key{}
 }
 
 // plainText removes the marks of Markdown that the reference pages use.
