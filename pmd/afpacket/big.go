@@ -1,8 +1,6 @@
 package afpacket
 
 import (
-	"encoding/binary"
-
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )
@@ -71,14 +69,3 @@ const (
 	jumboLen    = 8
 	jumboOption = 0xc2
 )
-
-// pieceSize returns how many bytes of payload a piece has behind so many bytes of headers: whole segments, one at least.
-func pieceSize(headers, mss int) int {
-	return max(1, (mostPiece-2*vlanTag-headers)/mss) * mss
-}
-
-// leaveChecksum leaves the checksum of a piece to the device that sends it: the field has the sum of the pseudo-header, not
-// complemented (packet.Offload).
-func leaveChecksum(transport []byte, at int, pseudo uint32) {
-	binary.BigEndian.PutUint16(transport[at:], ^wire.Fold(pseudo))
-}

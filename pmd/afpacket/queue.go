@@ -11,6 +11,7 @@ import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/pmd"
+	"github.com/millrace/millrace/pmd/segment"
 	"github.com/millrace/millrace/pmd/vnet"
 	"github.com/millrace/millrace/ring"
 	"github.com/millrace/millrace/wire"
@@ -23,13 +24,13 @@ type Queue struct {
 	pool *ring.Pool
 	link link
 
-	rx      int      // -1 once closed
-	ring    rxRing   // nil once closed
-	packet  received // described by peek; borrows the ring's memory, or scratch
-	pending bool     // packet has been described, and not all of it is delivered
-	seg     segments // where packet is a large one
-	pass    passage  // how packet is passed on
-	tag     [4]byte  // of packet
+	rx      int            // -1 once closed
+	ring    rxRing         // nil once closed
+	packet  received       // described by peek; borrows the ring's memory, or scratch
+	pending bool           // packet has been described, and not all of it is delivered
+	cut     segment.Cutter // of a large packet
+	pass    passage        // how packet is passed on
+	tag     [4]byte        // of packet
 	parts   [4][]byte
 	in      inbox
 	scratch []byte // holds a queued packet that is cut into segments; nil until there is one
@@ -128,7 +129,10 @@ func (q *Queue) prepare(p *received) bool {
 		if p.size > mostPiece {
 			p.removeJumbo()
 		}
-		ok = ok && q.seg.start(p, q.pass == passPieces)
+		ok = ok && q.cut.Start(p.data, p.gso, p.mss)
+		if ok && q.pass == passPieces {
+			q.cut.Widen(mostPiece - 2*vlanTag)
+		}
 	case p.partial:
 		ok = ok && p.fillChecksum()
 	}
@@ -192,14 +196,14 @@ func (q *Queue) deliver(b *packet.Batch, stamp uint32) bool {
 			return false
 		}
 	} else {
-		for more := true; more; more = q.seg.next(p) {
-			head, payload := q.seg.build(p)
+		for ; q.cut.Active(); q.cut.Next() {
+			head, payload := q.cut.Build()
 			first := b.Len()
 			if !q.copyPacket(b, stamp, head, payload, len(head)+len(payload)) {
 				return false
 			}
-			if len(payload) > q.seg.mss && b.Len() > first {
-				q.setOffload(b.Arena, &b.D[first], q.seg.payload, q.seg.at == 0)
+			if len(payload) > q.cut.MSS() && b.Len() > first {
+				q.setOffload(b.Arena, &b.D[first], q.cut.Payload, q.cut.First())
 			}
 		}
 	}

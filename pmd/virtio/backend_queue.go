@@ -9,6 +9,7 @@ import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/pmd"
+	"github.com/millrace/millrace/pmd/segment"
 	"github.com/millrace/millrace/pmd/virtio/vring"
 	"github.com/millrace/millrace/ring"
 )
@@ -45,9 +46,9 @@ type BackendQueue struct {
 	chain  vring.Chain
 	chains [maxMerge]vring.Chain
 	cursor writer
-	cut    segmenter // a large packet that is being sent in segments
-	big    []byte    // its bytes
-	inCut  segmenter // the same of one that is being received, within one call
+	cut    segment.Cutter // a large packet that is being sent in segments
+	big    []byte         // its bytes
+	inCut  segment.Cutter // the same of one that is being received, within one call
 	inBig  []byte
 
 	modes atomic.Pointer[string]
@@ -88,7 +89,7 @@ func (q *BackendQueue) detach(dir int) (d *vring.Device) {
 		d, q.in = q.in, nil
 	} else {
 		d, q.out = q.out, nil
-		q.cut.stop()
+		q.cut.Stop()
 	}
 	q.call[dir] = -1
 	return d
@@ -132,7 +133,7 @@ func (q *BackendQueue) leave(before bool) {
 // broken stops the queue because of what the guest did.
 func (q *BackendQueue) broken(err error) {
 	q.in, q.out = nil, nil
-	q.cut.stop()
+	q.cut.Stop()
 	q.dev.link.hangUp(fmt.Errorf("%w: %w", ErrGuest, err))
 }
 
@@ -162,7 +163,7 @@ func (q *BackendQueue) countRx(b *packet.Batch, first int) int {
 
 // poll receives, and has the driver notify of the next packet when there is none.
 func (q *BackendQueue) poll(b *packet.Batch, stamp uint32, first int) {
-	if q.cut.active() {
+	if q.cut.Active() {
 		q.flush()
 		q.publish(toDriverRing, q.out)
 	}
@@ -320,7 +321,7 @@ func (q *BackendQueue) Close() error {
 	if !q.closed {
 		q.closed = true
 		q.in, q.out = nil, nil
-		q.cut.stop()
+		q.cut.Stop()
 		q.note.close()
 	}
 	return nil

@@ -19,15 +19,15 @@ func (q *BackendQueue) receivePartial(b *packet.Batch, stamp uint32, h *header, 
 	}
 	q.inBig = q.inBig[:n]
 	gather(q.inBig, q.chain.In, q.header)
-	if !q.inCut.start(q.inBig, h) {
+	if !startCut(&q.inCut, q.inBig, h) {
 		q.count.RxInvalid.Add(1)
 		return true
 	}
-	defer q.inCut.stop()
+	defer q.inCut.Stop()
 	if q.dev.offload.Load() {
 		whole := *h
-		whole.headersEnd = uint16(q.inCut.payload)
-		whole.checksumFrom, whole.checksumAt = uint16(q.inCut.l4), h.checksumAt
+		whole.headersEnd = uint16(q.inCut.Payload)
+		whole.checksumFrom, whole.checksumAt = uint16(q.inCut.Transport), h.checksumAt
 		return q.fill(b, stamp, n, &whole)
 	}
 	return q.fillSegments(b, stamp)
@@ -55,11 +55,11 @@ func (q *BackendQueue) receiveUnsummed(b *packet.Batch, stamp uint32, h *header,
 	return true
 }
 
-// fillSegments cuts the packet of the segmenter into frames; false means that there is no room for all of them.
+// fillSegments cuts the packet of inCut into frames; false means that there is no room for all of them.
 func (q *BackendQueue) fillSegments(b *packet.Batch, stamp uint32) bool {
 	size := q.mem.FrameSize()
-	each := (q.dev.cfg.Headroom + q.inCut.payload + q.inCut.mss + size - 1) / size
-	frames := each * q.inCut.segments()
+	each := (q.dev.cfg.Headroom + q.inCut.Payload + q.inCut.MSS() + size - 1) / size
+	frames := each * q.inCut.Segments()
 	if frames > cap(b.D) {
 		q.count.RxInvalid.Add(1)
 		return true
@@ -67,8 +67,8 @@ func (q *BackendQueue) fillSegments(b *packet.Batch, stamp uint32) bool {
 	if frames > b.Room() || frames > q.pool.Free() {
 		return false
 	}
-	for q.inCut.active() {
-		head, payload := q.inCut.build()
+	for q.inCut.Active() {
+		head, payload := q.inCut.Build()
 		parts := [2][]byte{head, payload}
 		at, room := 0, q.dev.cfg.Headroom
 		for left := len(head) + len(payload); left > 0; {
@@ -82,7 +82,7 @@ func (q *BackendQueue) fillSegments(b *packet.Batch, stamp uint32) bool {
 			at += int(d.Len)
 			room = 0
 		}
-		q.inCut.next()
+		q.inCut.Next()
 	}
 	return true
 }

@@ -106,7 +106,7 @@ func (q *BackendQueue) transmitReduced(d []packet.Desc, h *header, n int) outcom
 		return sent
 	}
 	q.big = q.mem.Gather(q.big[:0], d, maxLarge)
-	if !q.cut.start(q.big, h) {
+	if !startCut(&q.cut, q.big, h) {
 		return invalid
 	}
 	q.flush()
@@ -115,22 +115,22 @@ func (q *BackendQueue) transmitReduced(d []packet.Desc, h *header, n int) outcom
 
 // flush sends what is left of a packet that is being segmented, and reports whether nothing is.
 func (q *BackendQueue) flush() bool {
-	for q.cut.active() {
-		head, payload := q.cut.build()
+	for q.cut.Active() {
+		head, payload := q.cut.Build()
 		switch q.reserve(len(head) + len(payload)) {
 		case waits:
 			q.publish(toDriverRing, q.out)
 			return false
 		case invalid: // the driver's buffers are too small: the rest of the packet would be of no use
 			q.count.TxInvalid.Add(1)
-			q.cut.stop()
+			q.cut.Stop()
 			return true
 		}
 		q.cursor.header(&header{}, q.header)
 		q.cursor.write(head)
 		q.cursor.write(payload)
 		q.commit()
-		q.cut.next()
+		q.cut.Next()
 	}
 	return true
 }

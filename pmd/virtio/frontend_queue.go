@@ -11,6 +11,7 @@ import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/pmd"
+	"github.com/millrace/millrace/pmd/segment"
 	"github.com/millrace/millrace/pmd/virtio/vring"
 	"github.com/millrace/millrace/ring"
 )
@@ -41,9 +42,9 @@ type FrontendQueue struct {
 	fresh [2]*vring.Driver // of the connection that is being made
 	items []vring.Item
 	done  []uint32
-	cut   segmenter // a large packet that is being sent in segments
+	cut   segment.Cutter // a large packet that is being sent in segments
 	big   []byte
-	inCut segmenter // the same of one that is being received, within one call
+	inCut segment.Cutter // the same of one that is being received, within one call
 	inBig []byte
 
 	modes atomic.Pointer[string]
@@ -104,7 +105,7 @@ func (q *FrontendQueue) detach() {
 		q.lost = q.out.Reclaim(q.in.Reclaim(q.lost))
 		q.in, q.out = nil, nil
 	}
-	q.cut.stop()
+	q.cut.Stop()
 }
 
 // enter locks the queue for a call of the loop; see BackendQueue.
@@ -132,7 +133,7 @@ func (q *FrontendQueue) enter(op string) (busy bool, err error) {
 func (q *FrontendQueue) broken(err error) {
 	q.lost = q.out.Reclaim(q.in.Reclaim(q.lost))
 	q.in, q.out = nil, nil
-	q.cut.stop()
+	q.cut.Stop()
 	q.dev.link.hangUp(fmt.Errorf("%w: %w", ErrGuest, err))
 }
 
@@ -147,7 +148,7 @@ func (q *FrontendQueue) Rx(now clock.Time, b *packet.Batch) (int, error) {
 	if !q.reclaim() {
 		return 0, nil
 	}
-	if q.cut.active() {
+	if q.cut.Active() {
 		q.flush()
 		q.publish()
 	}

@@ -13,11 +13,11 @@ func (q *FrontendQueue) roomForLarge(b *packet.Batch) bool {
 // finishLarge passes a large packet, which is that of b from first on, or cuts it.
 func (q *FrontendQueue) finishLarge(b *packet.Batch, first int, h *header) {
 	q.inBig = q.mem.Gather(q.inBig[:0], b.D[first:], maxLarge)
-	ok := q.inCut.start(q.inBig, h)
-	defer q.inCut.stop()
+	ok := startCut(&q.inCut, q.inBig, h)
+	defer q.inCut.Stop()
 	if ok && q.dev.offload.Load() {
 		whole := *h
-		whole.headersEnd, whole.checksumFrom = uint16(q.inCut.payload), uint16(q.inCut.l4)
+		whole.headersEnd, whole.checksumFrom = uint16(q.inCut.Payload), uint16(q.inCut.Transport)
 		whole.setOffload(q.mem, &b.D[first])
 		return
 	}
@@ -25,17 +25,17 @@ func (q *FrontendQueue) finishLarge(b *packet.Batch, first int, h *header) {
 	q.discard(b, first)
 	if ok {
 		size := q.mem.FrameSize()
-		each := (q.dev.cfg.Headroom + q.inCut.payload + q.inCut.mss + size - 1) / size
-		n := each * q.inCut.segments()
+		each := (q.dev.cfg.Headroom + q.inCut.Payload + q.inCut.MSS() + size - 1) / size
+		n := each * q.inCut.Segments()
 		ok = n <= b.Room() && n <= q.pool.Free()
 	}
 	if !ok {
 		q.count.RxInvalid.Add(1)
 		return
 	}
-	for q.inCut.active() {
-		head, payload := q.inCut.build()
+	for q.inCut.Active() {
+		head, payload := q.inCut.Build()
 		b.D = q.frames(b.D, head, payload, stamp)
-		q.inCut.next()
+		q.inCut.Next()
 	}
 }

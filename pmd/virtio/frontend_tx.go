@@ -84,7 +84,7 @@ func (q *FrontendQueue) transmit(d []packet.Desc) outcome {
 	}
 	if h.gso != packet.GSONone {
 		q.big = q.mem.Gather(q.big[:0], d, maxLarge)
-		if !q.cut.start(q.big, &h) {
+		if !startCut(&q.cut, q.big, &h) {
 			return invalid
 		}
 		q.put(d)
@@ -132,17 +132,17 @@ func (q *FrontendQueue) add(d []packet.Desc, h *header) outcome {
 
 // flush adds what is left of a packet that is being segmented, and reports whether nothing is.
 func (q *FrontendQueue) flush() bool {
-	for q.cut.active() {
+	for q.cut.Active() {
 		size := q.mem.FrameSize()
-		frames := (q.dev.cfg.Headroom + q.cut.payload + q.cut.mss + size - 1) / size
+		frames := (q.dev.cfg.Headroom + q.cut.Payload + q.cut.MSS() + size - 1) / size
 		if frames > q.pool.Free() || frames+1 > q.out.Free() {
 			q.publish()
 			return false
 		}
 		var d [maxLarge/2048 + 2]packet.Desc
-		head, payload := q.cut.build()
+		head, payload := q.cut.Build()
 		q.add(q.frames(d[:0], head, payload, 0), &header{})
-		q.cut.next()
+		q.cut.Next()
 	}
 	return true
 }
