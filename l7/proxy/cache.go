@@ -31,6 +31,8 @@ type cached struct {
 	path, query string
 	client      netip.Addr
 
+	waitsEnd bool // of the request: whether it has content is not known
+
 	entry      *cache.Entry // that was found
 	mark       cache.Marks
 	asked      time.Time
@@ -101,10 +103,20 @@ func (x caching) begin(path, query string, client netip.Addr) {
 	c, m := x.newCached(), x.request
 	c.path, c.query, c.client, c.result = path, query, client, cache.CountBypass
 	x.appendKey(path, query)
+	if safe(m.Method) && x.mayEnd() {
+		x.awaitEnd()
+		return
+	}
+	x.choose()
+}
+
+// choose looks the request up, where a cache may serve it, or sends it to the rule's pools.
+func (x caching) choose() {
+	c, m := x.cached, x.request
 	switch {
 	case !safe(m.Method):
 		c.mode = cacheUnsafe
-	case m.Method != "GET" && m.Method != "HEAD", m.Protocol != "", x.up.message == flowing, x.up.bytes > 0:
+	case m.Method != "GET" && m.Method != "HEAD", m.Protocol != "", x.up.message == flowing, x.up.bytes > 0, len(x.up.trailers) > 0:
 		// Content of a GET has no meaning for most backends, and has one for some: its response is none for others.
 	case slices.ContainsFunc(m.Fields, cache.IsForOrigin):
 		// The backend alone evaluates these (RFC 9111 4.3.2).

@@ -132,6 +132,9 @@ func (x *exchange) requestData(p []byte) {
 		mirroring{x}.content(p)
 	}
 	x.up.data(x.w, p)
+	if x.cached != nil && x.cached.waitsEnd && len(p) > 0 {
+		caching{x}.ended()
+	}
 }
 
 // requestEnd handles the end of the request, with which the time for the response begins (requestSent). In HTTP/1.1 a request with
@@ -155,6 +158,10 @@ func (x *exchange) requestEnd(trailers []semantics.Field) {
 	endMirror(x)
 	x.up.trailers = trailers
 	x.up.end(x.w)
+	if x.cached != nil && x.cached.waitsEnd {
+		caching{x}.ended()
+		return
+	}
 	x.finishIfDone()
 	x.requestSent()
 }
