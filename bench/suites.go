@@ -16,6 +16,7 @@ var suites = []harness.Suite{
 	filterSuite,
 	inspectionSuite,
 	inspectionGatewaySuite,
+	huntSuite,
 	kern,
 	transport,
 	sessions,

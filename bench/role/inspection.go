@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -26,11 +28,14 @@ func InspectionRules(path string) (*signature.File, error) {
 		return nil, err
 	}
 	cfg := signature.Default()
-	for name := range cfg.Addresses {
+	for _, name := range InspectionNetworks() {
 		cfg.Addresses[name] = "any"
 	}
 	return signature.Parse(path, string(text), cfg), nil
 }
+
+// InspectionNetworks returns the names of the variables of addresses that rules have, sorted.
+func InspectionNetworks() []string { return slices.Sorted(maps.Keys(signature.Default().Addresses)) }
 
 // CollectRules writes to path the rules of all files of a folder that load here and, as addresses go, in Suricata,
 // one a line: the active ones or, with all, those that are commented out too. It returns how many there are.
@@ -101,6 +106,55 @@ func CollectCaptures(path string, files []string) (err error) {
 		in.Close()
 	}
 	return nil
+}
+
+// RepeatCapture writes the packets of a capture so many times, each copy an hour behind the one before, and returns how many packets
+// a copy has.
+func RepeatCapture(path, from string, copies int) (packets uint64, err error) {
+	w, err := capture.Create(path, capture.WriterConfig{Interfaces: []capture.Interface{{LinkType: capture.LinkTypeEthernet}}})
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, w.Close()) }()
+	for i, behind := 0, int64(0); i < copies; i++ {
+		first, last := int64(-1), int64(0)
+		err := EachRecord(from, func(rec *capture.Record) error {
+			if first < 0 {
+				first = rec.Time
+			}
+			if i == 0 {
+				packets++
+			}
+			last = rec.Time
+			return w.Write(&capture.Record{Data: rec.Data, Len: rec.Len, Time: rec.Time + behind})
+		})
+		if err != nil {
+			return 0, err
+		}
+		behind += last - first + 3600e9
+	}
+	return packets, nil
+}
+
+// EachRecord calls f with each record of a capture, which it borrows.
+func EachRecord(path string, f func(*capture.Record) error) error {
+	in, err := capture.Open(path)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	for {
+		rec, err := in.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err == nil {
+			err = f(rec)
+		}
+		if err != nil {
+			return err
+		}
+	}
 }
 
 // AlertLine is an alert as programs of inspection write it: a line of JSON with these keys and others.
@@ -290,22 +344,12 @@ func InspectionPairs(rules, path string) (map[Pair]bool, error) {
 			pairs[j.Pair()] = true
 		}
 	})
-	in, err := capture.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer in.Close()
-	for {
-		rec, err := in.Next()
-		if errors.Is(err, io.EOF) {
-			e.Flush()
-			return pairs, nil
-		}
-		if err != nil {
-			return nil, err
-		}
+	err = EachRecord(path, func(rec *capture.Record) error {
 		e.Packet(rec.Time, rec.Data)
-	}
+		return nil
+	})
+	e.Flush()
+	return pairs, err
 }
 
 // openRuleLoad is the role that reads and compiles the rules of a file again and again.
@@ -330,21 +374,11 @@ func openRuleLoad(o roleOptions) (roleWork, error) {
 
 // CaptureBytes returns how many bytes the packets of a capture have.
 func CaptureBytes(path string) (n int, err error) {
-	in, err := capture.Open(path)
-	if err != nil {
-		return 0, err
-	}
-	defer in.Close()
-	for {
-		rec, err := in.Next()
-		if errors.Is(err, io.EOF) {
-			return n, nil
-		}
-		if err != nil {
-			return n, err
-		}
+	err = EachRecord(path, func(rec *capture.Record) error {
 		n += len(rec.Data)
-	}
+		return nil
+	})
+	return n, err
 }
 
 // CopyFirstPacket writes a capture of the first packet of another.
