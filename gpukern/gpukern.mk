@@ -24,6 +24,8 @@ gpu-soak: ## compare 10.7 million operations of the GPU with crypto/*, in a minu
 	MILLRACE_MUST_GPU=1 MILLRACE_SOAK=1 MILLRACE_OUT=$(abspath $(BIN)) $(GO) -C internal/app/kernbench test -count=1 -run '^TestSoak$$' -v .
 	mv $(BIN)/soak.json bench/results/gpu-soak-h200.json
 
+# Parts of Wycheproof's vectors are in internal/testkit/wycheproof/testdata: MILLRACE_WYCHEPROOF names a folder testvectors_v1 of
+# C2SP/wycheproof for `go test -run Wycheproof ./gpukern/...` with the whole files.
 # Parts of NIST's vectors are in internal/testkit/cavp/testdata. The files as NIST published them (csrc.nist.gov, Cryptographic
 # Algorithm Validation Program), without their folders, are 12 MB and not in the repository.
 cavp: ## all vectors of NIST's files in the folder MILLRACE_CAVP, on every form of the CPU and on a GPU where there is one

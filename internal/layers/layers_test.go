@@ -191,6 +191,7 @@ internal/layers   :
 internal/tools    :
 internal/testkit/checkout:
 internal/testkit/cavp: internal/testkit/checkout
+internal/testkit/wycheproof: internal/testkit/checkout
 internal/testkit/blockcount:
 internal/testkit/browser:
 internal/testkit/chromium: websocket

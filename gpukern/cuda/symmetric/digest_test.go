@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
+	"encoding/hex"
 	"math/rand/v2"
+	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/millrace/millrace/gpukern/digest"
@@ -141,4 +144,40 @@ func TestOtherSums(t *testing.T) {
 	if s := b.Stats(); s != (Stats{CPU: 3}) {
 		t.Errorf("%+v", s)
 	}
+}
+
+// TestWycheproofOfHMAC verifies the vectors that the CPU's forms have, of which some are forged.
+func TestWycheproofOfHMAC(t *testing.T) {
+	text, err := os.ReadFile("../../digest/testdata/wycheproof.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	devices(t, 200, 200, func(t *testing.T, b *bed, _ int) {
+		all := digest.Batch{Algorithm: digest.HMACSHA256}
+		var valid []bool
+		for line := range strings.Lines(string(text)) {
+			f := strings.Fields(line)
+			field := func(i int) []byte {
+				v, err := hex.DecodeString(strings.Trim(f[i], "-"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				return v
+			}
+			at, msg, mac := uint32(len(all.Mem)), field(4), field(5)
+			all.Mem = slices.Concat(all.Mem, msg, mac)
+			all.Keys = append(all.Keys, digest.NewKey(field(3)))
+			all.Ops = append(all.Ops, digest.Op{Data: at, Len: uint32(len(msg)), Sum: at + uint32(len(msg)), SumLen: uint8(len(mac)), Key: uint32(len(all.Ops))})
+			valid = append(valid, f[2] == "valid")
+		}
+		if b.Verify(&all); len(all.Ops) < 170 {
+			t.Errorf("only %d vectors", len(all.Ops))
+		}
+		for i, op := range all.Ops {
+			if op.Result == digest.Done != valid[i] || op.Result != digest.Done && op.Result != digest.Wrong {
+				t.Errorf("vector %d: %v, valid: %v", i+1, op.Result, valid[i])
+			}
+		}
+		b.onDevice(t, len(all.Ops))
+	})
 }
