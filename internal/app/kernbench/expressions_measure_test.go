@@ -45,7 +45,8 @@ type expressionFigures struct {
 	GPU         float64 `json:"gpu_bytes_per_second"` // from host memory and back, with all that a call does
 	GPUFill     float64 `json:"gpu_fill_share"`       // of a call's time, in which the host lays texts and states out
 	GPUDevice   float64 `json:"gpu_device_share"`     // in which it waits for copies and kernels
-	GPUWatts    float64 `json:"gpu_watts"`
+	GPUWatts    float64 `json:"gpu_watts"`            // over a second of calls
+	GPUEnergy   float64 `json:"gpu_nj_per_byte"`      // of those; 0 where the driver reports no watts
 }
 
 // expressionVariant is a way to search.
@@ -216,10 +217,22 @@ func measureExpressions(t *testing.T, dev *cuda.Device, lines []string, v expres
 	}
 	spent := e.Timing()
 	f.GPUFill, f.GPUDevice = (spent.Fill-first.Fill).Seconds()/all, (spent.Device-first.Device).Seconds()/all
-	f.GPUWatts, _ = dev.Watts()
 	slices.Sort(rates[1:])
 	f.GPU = rates[2]
+	f.GPUWatts, f.GPUEnergy = expressionEnergy(dev, e, text, size, set)
 	return f
+}
+
+// expressionEnergy makes calls for a second, and returns the watts of the GPU and its energy for a byte in nanojoules. The time in
+// which the host makes streams is part of it.
+func expressionEnergy(dev *cuda.Device, e *cuda.Expressions, text []byte, size int, set *expression.Set) (watts, each float64) {
+	meter, began, calls := dev.StartMeter(), time.Now(), 0
+	for ; time.Since(began) < time.Second; calls++ {
+		e.ScanPieces(streamsOf(set, text, size), nil)
+	}
+	took := time.Since(began).Seconds()
+	watts, _ = meter.Watts()
+	return watts, watts * took / float64(calls*len(text)) * 1e9
 }
 
 // TestThePageHasTheFiguresOfExpressions compares the table of docs/gpu.md with bench/results/regex-h200.json.

@@ -195,7 +195,7 @@ func (b *bench) keyFigure(ctx context.Context, l *keyLoad, path string) KeyFigur
 	cores, n := b.rep.Machine.Cores, l.n
 	f := KeyFigure{Path: path}
 	run := func() { l.gpu(n) }
-	meter := openMeter(nil)
+	meter, gpuWatts := openMeter(nil), func() (float64, bool) { return 0, false }
 	switch path {
 	case PathOne:
 		n = max(keyLeast, l.n/256)
@@ -208,11 +208,12 @@ func (b *bench) keyFigure(ctx context.Context, l *keyLoad, path string) KeyFigur
 		n = max(keyLeast*cores, l.n/16)
 		n = min(n, l.n)
 		run = func() { shared(n, cores, l.core) }
-	default:
-		meter = openMeter(b.gpu.dev.Watts)
 	}
 	f.Operations = n
 	run()
+	if path == PathHost {
+		gpuWatts = b.gpu.dev.StartMeter().Watts
+	}
 	var rates []float64
 	var spent time.Duration
 	for len(rates) < 3 || spent < b.cfg.Time && ctx.Err() == nil {
@@ -226,7 +227,8 @@ func (b *bench) keyFigure(ctx context.Context, l *keyLoad, path string) KeyFigur
 	}
 	slices.Sort(rates)
 	f.PerSecond, f.Runs = rates[len(rates)/2], len(rates)
-	f.CPUWatts, f.GPUWatts = meter.watts()
+	f.CPUWatts, _ = meter.watts()
+	f.GPUWatts, _ = gpuWatts()
 	if f.Verified = l.verify(n); f.Verified != n {
 		f = KeyFigure{Path: path, Operations: n, Runs: f.Runs, Verified: f.Verified, Error: fmt.Sprintf("%d of %d results are right", f.Verified, n)}
 	}
