@@ -13,6 +13,8 @@ func TestTheVectorsAreRead(t *testing.T) {
 		"gcmDecrypt128.rsp": {"Key", "CT", "Tag"}, "gcmDecrypt256.rsp": {"Key", "CT", "Tag"}, "HMAC.rsp": {"L", "Key", "Msg", "Mac", "Tlen"},
 		"SHA256ShortMsg.rsp": {"L", "Len", "Msg", "MD"}, "SHA256LongMsg.rsp": {"Len", "MD"},
 		"SigGen15_186-3.txt": {"mod", "n", "e", "d", "SHAAlg", "Msg", "S"}, "SigGen.txt": {"section", "Msg", "d", "Qx", "Qy", "R", "S"},
+		"SigVer15_186-3.rsp": {"mod", "n", "e", "SHAAlg", "Msg", "S", "Result"}, "SigVer.rsp": {"section", "Msg", "Qx", "Qy", "R", "S", "Result"},
+		"SigVerPSS_186-3.rsp": {"mod", "n", "e", "SHAAlg", "Msg", "S", "SaltVal", "Result"},
 	} {
 		all := Records(t, name)
 		for i, r := range all {
