@@ -269,3 +269,50 @@ func TestHellosInOddRecords(t *testing.T) {
 		l.want(name, "")
 	}
 }
+
+// A field that comes in several lines is compared with each of them, and with all of them as one value: recipients take the first, the last,
+// or the list.
+func TestReadingsOfRepeatedFields(t *testing.T) {
+	rules := `alert http any any -> any any (http.header; content:"X-Role|3a| evil|0d 0a|"; sid:1;)
+alert http any any -> any any (http.user_agent; content:"evil"; startswith; endswith; sid:2;)
+alert http any any -> any any (http.cookie; content:"evil"; startswith; endswith; sid:3;)
+alert http any any -> any any (http.header; content:"X-Role|3a| a, evil"; sid:4;)
+alert http any any -> any any (http.user_agent; content:"a, evil"; startswith; endswith; sid:5;)
+alert http any any -> any any (http.server; content:"evil"; startswith; endswith; sid:6;)
+alert http any any -> any any (http.header; content:"X-Role"; content:!"evil"; sid:7;)`
+	for fields, want := range map[string]string{
+		"X-Role: evil\r\n":                                                                             "1",
+		"X-Role: evil\r\nX-Role: a\r\n":                                                                "1",
+		"X-Role: a\r\nX-Role: evil\r\n":                                                                "1 4",
+		"X-Role: a\r\nOther: b\r\nx-role: evil\r\n":                                                    "4",
+		"X-Role: a\r\nX-Role: ev\r\n il\r\n":                                                           "7",
+		"X-Role: b\r\nX-Role: c\r\nX-Role: evil\r\n":                                                   "1",
+		"X-Role: a, evil\r\n":                                                                          "4",
+		"User-Agent: evil\r\nUser-Agent: a\r\n":                                                        "2",
+		"User-Agent: a\r\nUser-Agent: evil\r\n":                                                        "2 5",
+		"User-Agent: a\r\nUser-Agent:\r\n evil\r\n":                                                    "2",
+		"User-Agent:\r\n evil\r\n":                                                                     "2",
+		"Cookie: a\r\nCookie: evil\r\n":                                                                "3",
+		strings.Repeat("User-Agent: a\r\n", 20) + "User-Agent: evil\r\n":                               "2",
+		"User-Agent: evil\r\n" + strings.Repeat("User-Agent: a\r\n", 20):                               "2",
+		strings.Repeat("Y: 2\r\n", 2) + manyNames(40) + "X-Role: a\r\nX-Role: evil\r\n":                "1 4",
+		manyNames(40) + "User-Agent: a\r\nUser-Agent: b\r\nUser-Agent: evil\r\n":                       "2",
+		strings.Repeat("X-Role: a\r\n", 20) + "X-Role: evil\r\n" + strings.Repeat("X-Role: a\r\n", 20): "1",
+	} {
+		l := newLab(t, rules)
+		l.tcp(80).open().send(true, "GET / HTTP/1.1\r\nHost: a\r\n"+fields+"\r\n", 1400)
+		l.want(fields, want)
+	}
+	l := newLab(t, rules)
+	c := l.tcp(80).open().send(true, "GET / HTTP/1.1\r\nHost: a\r\n\r\n", 1400)
+	c.send(false, "HTTP/1.1 200 OK\r\nServer: a\r\nServer: evil\r\nContent-Length: 0\r\n\r\n", 1400)
+	l.want("a response", "6")
+}
+
+// manyNames returns so many fields of different names.
+func manyNames(n int) (out string) {
+	for i := range n {
+		out += fmt.Sprintf("N%d: v\r\n", i)
+	}
+	return out
+}

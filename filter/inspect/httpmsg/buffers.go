@@ -21,7 +21,7 @@ func (m *Message) Fill(t *applayer.Message, d signature.Direction) {
 }
 
 // common fills the buffers that requests and responses have. http.header has the fields as receivers use them, one of each name
-// and without cookies; http.header.raw has the head as it came, for rules about its form.
+// and without cookies, and where a name came twice also line by line; http.header.raw has the head as it came, for rules about its form.
 func (m *Message) common(t *applayer.Message, d signature.Direction) {
 	cookie := "cookie"
 	if d == signature.ToClient {
@@ -36,13 +36,17 @@ func (m *Message) common(t *applayer.Message, d signature.Direction) {
 	}
 	from := len(b)
 	t.Put(signature.HTTPStart, b[:from:from])
-	for i := range m.Headers {
-		if h := &m.Headers[i]; len(h.name) != len(cookie) || !ascii.EqualFold(h.name, []byte(cookie)) {
-			b = h.AppendTo(b)
+	sent := m.lines()
+	for _, list := range [][]Header{m.Headers, sent} {
+		from = len(b)
+		for i := range list {
+			if h := &list[i]; len(h.name) != len(cookie) || !ascii.EqualFold(h.name, []byte(cookie)) {
+				b = h.AppendTo(b)
+			}
 		}
-	}
-	if len(b) > from {
-		t.Put(signature.HTTPHeader, b[from:len(b):len(b)])
+		if len(b) > from {
+			t.Put(signature.HTTPHeader, b[from:len(b):len(b)])
+		}
 	}
 	if from = len(b); len(m.Headers) > 0 {
 		b = append(b, "\r\n"...)
@@ -56,8 +60,13 @@ func (m *Message) common(t *applayer.Message, d signature.Direction) {
 	if i := bytes.IndexByte(m.Head, '\n'); i >= 0 {
 		t.Put(signature.HTTPHeaderRaw, m.Head[i+1:])
 	}
-	t.Put(signature.HTTPCookie, m.Value(cookie))
-	m.values(t, commonFields)
+	m.putField(t, signature.HTTPCookie, cookie, sent)
+	m.values(t, commonFields, sent)
+	if d == signature.ToServer {
+		m.values(t, requestFields, sent)
+	} else {
+		m.values(t, responseFields, sent)
+	}
 }
 
 // fieldBuffer is a buffer that has the value of one field.
@@ -77,12 +86,40 @@ var (
 		{signature.HTTPAcceptLang, "accept-language"},
 		{signature.HTTPReferer, "referer"},
 	}
+	responseFields = []fieldBuffer{{signature.HTTPServer, "server"}, {signature.HTTPLocation, "location"}}
 )
 
 // values fills the buffers that are fields.
-func (m *Message) values(t *applayer.Message, list []fieldBuffer) {
+func (m *Message) values(t *applayer.Message, list []fieldBuffer, sent []Header) {
 	for _, f := range list {
-		t.Put(f.buffer, m.Value(f.name))
+		m.putField(t, f.buffer, f.name, sent)
+	}
+}
+
+// maxLines bounds the lines of a field that are compared one by one. Each is an instance of a buffer that all rules on it are evaluated on.
+const maxLines = 8
+
+// putField fills the buffer of a field: with all of its lines as one value, and where there are several with each, but for some in the
+// middle where there are many: recipients take the first or the last.
+func (m *Message) putField(t *applayer.Message, buffer signature.Buffer, name string, sent []Header) {
+	h := m.Header(name)
+	t.Put(buffer, m.Value(name))
+	if h == nil || !h.several || sent == nil {
+		return
+	}
+	var last []byte
+	lines := 0
+	for i := range sent {
+		if !ascii.IsWord(sent[i].name, name) {
+			continue
+		}
+		if last = sent[i].value; lines < maxLines-1 {
+			t.Put(buffer, last)
+		}
+		lines++
+	}
+	if lines >= maxLines {
+		t.Put(buffer, last)
 	}
 }
 
@@ -109,7 +146,6 @@ func (m *Message) request(t *applayer.Message) {
 		t.Put(signature.HTTPHostRaw, host)
 		t.Put(signature.HTTPHost, normalHost(host))
 	}
-	m.values(t, requestFields)
 	for _, body := range m.Bodies(true) {
 		t.Put(signature.HTTPRequestBody, body)
 		m.files(t, body)
@@ -124,8 +160,6 @@ func (m *Message) response(t *applayer.Message) {
 	t.Put(signature.HTTPProtocol, version)
 	t.Put(signature.HTTPStatCode, code)
 	t.Put(signature.HTTPStatMsg, reason)
-	t.Put(signature.HTTPServer, m.Value("server"))
-	t.Put(signature.HTTPLocation, m.Value("location"))
 	for _, body := range m.Bodies(false) {
 		t.Put(signature.HTTPResponseBody, body)
 		m.files(t, body)

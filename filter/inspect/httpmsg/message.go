@@ -28,6 +28,8 @@ type Message struct {
 	File    []byte          // name of the file that the request asks for, in a response
 	Host    []byte          // of a request, where it is not a header
 	Version []byte          // of a request; nil for one without
+
+	repeats bool // a field came in several lines
 }
 
 // Decode prepares the decoding of the body that follows, up to limit bytes.
@@ -75,9 +77,17 @@ func (h *Header) add(separator string, text []byte) {
 // (RFC 9112 5.2). One without a colon is a value without a name, as in the parser that the rules are written for.
 func ParseHead(b []byte) Message {
 	m := Message{Head: bytes.Clone(b), Headers: make([]Header, 0, min(max(bytes.Count(b, []byte{'\n'})-2, 0), fewHeaders))}
-	first := true
 	var named map[string]int
-	last := -1
+	m.readLines(func(name, value []byte) (place int) {
+		place, named = m.field(name, value, named)
+		return place
+	})
+	return m
+}
+
+// readLines reads the lines of a head. add enters one into Headers and returns its place.
+func (m *Message) readLines(add func(name, value []byte) (place int)) {
+	first, last := true, -1
 	for line := range bytes.Lines(m.Head) {
 		line = bytes.TrimRight(line, "\r\n")
 		switch {
@@ -85,19 +95,36 @@ func ParseHead(b []byte) Message {
 			m.Start, first = line, false
 		case len(line) == 0:
 		case (line[0] == ' ' || line[0] == '\t') && last >= 0:
-			m.Headers[last].add(" ", bytes.TrimSpace(line))
-			m.Headers[last].odd = true
+			h := &m.Headers[last]
+			if h.odd = true; len(h.value) == 0 { // blanks around a value are none of it (RFC 9112 5.1)
+				h.add("", bytes.TrimSpace(line))
+			} else {
+				h.add(" ", bytes.TrimSpace(line))
+			}
 		default:
 			name, value, ok := bytes.Cut(line, []byte{':'})
 			if !ok {
 				name, value = nil, line
 			}
 			word := bytes.Trim(name, " \t")
-			last, named = m.field(word, bytes.Trim(value, " \t"), named)
+			last = add(word, bytes.Trim(value, " \t"))
 			m.Headers[last].odd = m.Headers[last].odd || len(word) != len(name)
 		}
 	}
-	return m
+}
+
+// lines returns the fields as they came, where some came in several lines; nil otherwise. Recipients take the first line, the last or
+// all of them.
+func (m *Message) lines() []Header {
+	if !m.repeats {
+		return nil
+	}
+	sent := Message{Head: m.Head}
+	sent.readLines(func(name, value []byte) int {
+		sent.Headers = append(sent.Headers, Header{name: name, value: value})
+		return len(sent.Headers) - 1
+	})
+	return sent.Headers
 }
 
 // fewHeaders bounds the headers that are compared one by one; above it a table has their names.
@@ -130,7 +157,7 @@ func (m *Message) field(name, value []byte, named map[string]int) (int, map[stri
 		}
 	case string(ascii.Lower(m.Headers[i].name)) != "content-length":
 		m.Headers[i].add(", ", value)
-		m.Headers[i].several = true
+		m.Headers[i].several, m.repeats = true, true
 	case !bytes.Equal(m.Headers[i].value, value):
 		m.Headers[i].several = true
 	}
