@@ -166,6 +166,9 @@ func (e *Explanation) find(by refusing, l *config.Listener, r *route.Request, ra
 		return err
 	}
 	e.Rules = len(rules)
+	if l.Protocol.IsHTTP() && table.AmbiguousRepeats(r, table.Find(r)) {
+		return fmt.Errorf("%w: a field or parameter that comes twice: a backend may take the request for one of another rule: the gateway answers 400", ErrQuery)
+	}
 	if l.Protocol.IsHTTP() && ambiguous(table, refs, r, raw) {
 		return fmt.Errorf("%w: path %q: a backend may take it for one of another rule: the gateway answers 400", ErrQuery, raw)
 	}

@@ -49,3 +49,39 @@ func TestExplainRefusesAmbiguousPaths(t *testing.T) {
 		}
 	}
 }
+
+// Explain refuses what the gateway refuses: a field or a parameter whose values lead to different rules.
+func TestExplainOfRepeatedFields(t *testing.T) {
+	cfg, err := config.Parse("f", []byte(`
+listeners: [{name: web, address: "198.18.0.1:80", protocol: HTTP}]
+routes:
+- {name: field, rules: [{matches: [{headers: [{name: X-Role, value: admin}]}], backend_refs: [{name: p}]}]}
+- {name: query, rules: [{matches: [{query_params: [{name: role, value: admin}]}], backend_refs: [{name: p}]}]}
+- {name: all, rules: [{backend_refs: [{name: p}]}]}
+pools: [{name: p, backends: [{address: "198.18.1.1:80"}]}]
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		query  string
+		values []string
+		want   string // route, "" for an error
+	}{
+		{"", []string{"admin"}, "field"},
+		{"", []string{"admin", "admin"}, "field"},
+		{"", []string{"other", "admin"}, ""},
+		{"?role=admin", nil, "query"},
+		{"?role=x&role=admin", nil, ""},
+		{"?role=x&role=y", []string{"x", "y"}, "all"},
+	} {
+		q := Query{URL: "http://198.18.0.1/" + c.query}
+		for _, v := range c.values {
+			q.Headers = append(q.Headers, Field{Name: "x-role", Value: v})
+		}
+		e, err := Explain(cfg, q)
+		if c.want == "" && !errors.Is(err, ErrQuery) || c.want != "" && (err != nil || e.Route != c.want) {
+			t.Errorf("%s %q: %+v, %v; want %q", c.query, c.values, e, err, c.want)
+		}
+	}
+}

@@ -54,6 +54,10 @@ func findRule(x *exchange, host, path, query string, client netip.Addr) {
 		return
 	}
 	n := c.listener.Table.Find(r)
+	if c.listener.Table.AmbiguousRepeats(r, n) {
+		x.refuse(side.RefusedMessage)
+		return
+	}
 	if x.client.listener.ambiguous(r, n, x.request.Path) {
 		x.refuse(side.RefusedPath)
 		return

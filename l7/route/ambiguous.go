@@ -26,3 +26,18 @@ func (t *Table) leadsTo(r *Request, n int, paths ...string) bool {
 	}
 	return true
 }
+
+// AmbiguousRepeats reports whether a recipient that reads a field or a parameter that comes twice otherwise may find the request to be one
+// of another rule than n. The request is as Find has left it, which has returned n.
+func (t *Table) AmbiguousRepeats(r *Request, n int) bool {
+	if !r.repeats {
+		return false
+	}
+	defer func() { r.reading = regular }()
+	for _, r.reading = range readings {
+		if t.Find(r) != n {
+			return true
+		}
+	}
+	return false
+}

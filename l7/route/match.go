@@ -37,7 +37,7 @@ func (c *rule) mismatch(r *Request) string {
 		}
 	}
 	for i := range c.query {
-		if !c.query[i].parameter(r.Query) {
+		if !c.query[i].parameter(r) {
 			return "query " + c.query[i].Name
 		}
 	}
@@ -59,28 +59,71 @@ func (c *rule) hasClient(r *Request) bool {
 	return slices.ContainsFunc(c.clients, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
+// reading is one of the ways in which recipients read a field that comes in several lines, or a parameter that comes twice.
+type reading uint8
+
+const (
+	regular     reading = iota // any line of a field, and the first parameter
+	firstLine                  // of both
+	lastLine                   // of both
+	joinedLines                // of a field (RFC 9110 5.2)
+	anyParameter
+)
+
+// readings are those of other recipients. Some join parameters as well (ASP): queries with lists are too common to refuse them for that.
+var readings = [...]reading{firstLine, lastLine, joinedLines, anyParameter}
+
 // field reports whether a field is as the condition wants it. Of several lines of one name any may be: HTTPRoute leaves that
-// open, and a list in one line is compared as it stands.
+// open, and a list in one line is compared as it stands. AmbiguousRepeats has what recipients read otherwise.
 func (v *value) field(r *Request) bool {
+	if r.reading == joinedLines {
+		return v.joined(r)
+	}
+	found, last := false, -1
 	for i := range r.Fields {
-		if r.Fields[i].Name == v.Name && v.is(r.Fields[i].Value) {
-			return true
+		if r.Fields[i].Name != v.Name {
+			continue
+		}
+		r.repeats = r.repeats || last >= 0 && r.Fields[i].Value != r.Fields[last].Value
+		if last = i; r.reading != lastLine && !found {
+			if found = v.is(r.Fields[i].Value); r.reading == firstLine {
+				return found
+			}
 		}
 	}
-	return false
+	return found || r.reading == lastLine && last >= 0 && v.is(r.Fields[last].Value)
+}
+
+// joined compares all lines of a field as one value.
+func (v *value) joined(r *Request) bool {
+	text, separator := "", ""
+	for i := range r.Fields {
+		if r.Fields[i].Name == v.Name {
+			text += separator + r.Fields[i].Value
+			separator = ", "
+		}
+	}
+	return separator != "" && v.is(text)
 }
 
 // parameter reports whether the first parameter of the query with the name is as the condition wants it. Names and values are compared as
 // backends read them, decoded once, like those of keys of limits and hashes: a client could else go around a rule by another spelling.
-func (v *value) parameter(query string) bool {
-	for query != "" {
+func (v *value) parameter(r *Request) bool {
+	found, seen := false, false
+	for query := r.Query; query != ""; {
 		var p string
 		p, query, _ = strings.Cut(query, "&")
-		if name, s, _ := strings.Cut(p, "="); semantics.DecodeQuery(name) == v.Name {
-			return v.is(semantics.DecodeQuery(s))
+		name, s, _ := strings.Cut(p, "=")
+		if semantics.DecodeQuery(name) != v.Name {
+			continue
 		}
+		r.repeats = r.repeats || seen
+		if is := v.is(semantics.DecodeQuery(s)); !seen || r.reading == lastLine || r.reading == anyParameter && is {
+			found = is
+		}
+		seen = true
 	}
-	return false
+	return found
 }
 
 // Step is one rule of Explain.

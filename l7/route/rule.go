@@ -71,6 +71,9 @@ type Request struct {
 	JA4    string
 	ALPN   []string // what the client's hello offers
 	Client netip.Addr
+
+	reading reading
+	repeats bool // a condition was compared with a field or a parameter that the request has twice
 }
 
 // rule is a compiled one.
