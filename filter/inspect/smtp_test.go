@@ -108,6 +108,97 @@ func TestEndsOfMail(t *testing.T) {
 	l.want("a refused message", "1")
 }
 
+// A rule on file.name is evaluated on each name that readers of mail take for that of an attachment, with the content of the file.
+func TestReadingsOfMailNames(t *testing.T) {
+	const rules = `alert smtp any any -> any any (file.name; content:"evil.exe"; endswith; sid:1;)
+alert smtp any any -> any any (file.name; content:"evil.exe"; file.data; content:"MZ"; sid:2;)
+alert smtp any any -> any any (file.name; content:"evil.exe"; file.data; content:"fine"; sid:3;)`
+	const disposition, kind = "Content-Disposition: attachment; ", "Content-Type: a/b; "
+	for head, want := range map[string]string{
+		disposition + `filename="evil.exe"`:                                          "1 2",
+		disposition + `filename=a.txt; filename="evil.exe"`:                          "1 2",
+		disposition + `filename="evil.exe"; filename=a.txt`:                          "1 2",
+		disposition + `filename=a; filename*=utf-8''%65vil%2eexe`:                    "1 2",
+		disposition + "filename*0=ev;\r\n filename*1=\"il.\";\r\n filename*2*=%65xe": "1 2",
+		disposition + manyPieces(20) + ` filename*20="evil.exe"`:                     "1 2",
+		disposition + `filename="=?utf-8?B?ZXZpbC5leGU=?="`:                          "1 2",
+		disposition + `filename="=?koi8-r?q?e=76il.exe?="`:                           "1 2",
+		disposition + "filename=\"=?utf-8?q?ev?=\r\n =?utf-8?q?il=2Eexe?=\"":         "1 2",
+		disposition + "filename=a.txt\r\n" + disposition + "filename=evil.exe":       "1 2",
+		disposition + "filename=evil.exe\r\n" + disposition + "filename=a.txt":       "1 2",
+		kind + `name="evil.exe"`:                                                     "1 2",
+		kind + `name=a.txt; name="evil.exe"`:                                         "1 2",
+		kind + `name*=us-ascii'en'evil%2Eexe`:                                        "1 2",
+		kind + `name*0=evil; name*1=.exe`:                                            "1 2",
+		kind + `name="=?windows-1252?B?ZXZpbC5leGU=?="`:                              "1 2",
+		kind + "name=evil.exe\r\n" + disposition + "filename=a.txt":                  "1 2",
+		disposition + "filename=a.txt\r\n" + kind + "name=evil.exe":                  "1 2",
+		disposition + `filename=a.txt; names="evil.exe"`:                             "",
+		disposition + `filename=a.txt`:                                               "",
+		"Content-Description: evil.exe":                                              "",
+	} {
+		message := "Content-Type: multipart/mixed; boundary=b\r\n\r\n--b\r\n" + disposition + "filename=other\r\n\r\nfine\r\n--b\r\n" + head +
+			"\r\n\r\nMZ payload\r\n--b--\r\n"
+		for _, mss := range []int{7, 1400} {
+			l := newLab(t, rules)
+			l.tcp(25).open().send(false, "220 mail\r\n", mss).send(true, "EHLO a\r\n", mss).send(true, "DATA\r\n"+message+".\r\n", mss).close()
+			l.want(fmt.Sprintf("%s, segments of %d", head, mss), want)
+		}
+	}
+}
+
+// manyPieces returns the first n pieces of a name (RFC 2231 3).
+func manyPieces(n int) (out string) {
+	for i := range n {
+		out += fmt.Sprintf("filename*%d=x;", i)
+	}
+	return out
+}
+
+// A file without content has a name.
+func TestNamesOfEmptyFiles(t *testing.T) {
+	const rule = `alert tcp any any -> any any (file.name; content:"evil.exe"; endswith; sid:1;)`
+	const part = "Content-Disposition: attachment; filename=evil.exe\r\n"
+	for name, text := range map[string]string{
+		"a part":                  "--b\r\n" + part + "\r\n--b--\r\n",
+		"the first part":          "--b\r\n" + part + "\r\n--b\r\n\r\nfine\r\n--b--\r\n",
+		"an empty line":           "--b\r\n" + part + "\r\n\r\n--b--\r\n",
+		"no end of the head":      "--b\r\n" + part + "--b--\r\n",
+		"no end of the first":     "--b\r\n" + part + "--b\r\n\r\nfine\r\n--b--\r\n",
+		"no boundary behind":      "--b\r\n" + part + "\r\n",
+		"nothing behind the head": "--b\r\n" + part,
+		"a message":               "--b\r\nContent-Type: message/rfc822\r\n" + part + "\r\nSubject: i\r\n\r\ntext\r\n--b--\r\n",
+		"an encoded part":         "--b\r\nContent-Transfer-Encoding: base64\r\n" + part + "\r\n====\r\n--b--\r\n",
+	} {
+		l := newLab(t, rule)
+		l.tcp(25).open().send(false, "220 mail\r\n", 1400).send(true, "EHLO a\r\nDATA\r\nContent-Type: multipart/mixed; boundary=b\r\n\r\n"+text+".\r\n", 1400).close()
+		l.want("mail: "+name, "1")
+		if name == "a message" || name == "an encoded part" || name == "nothing behind the head" { // a body may still grow
+			continue
+		}
+		l = newLab(t, rule)
+		body := strings.ReplaceAll(text, "attachment", "form-data")
+		l.tcp(80).open().send(true, fmt.Sprintf("POST / HTTP/1.1\r\nHost: a\r\nContent-Type: multipart/form-data; boundary=b\r\nContent-Length: %d\r\n\r\n", len(body))+body, 1400)
+		l.want("a form: "+name, "1")
+	}
+	l := newLab(t, rule)
+	l.tcp(25).open().send(false, "220 mail\r\n", 1400).send(true, "EHLO a\r\nDATA\r\n"+part+"\r\n.\r\n", 1400).close()
+	l.want("a message without parts", "1")
+}
+
+// Of several boundaries each may be the one that readers take.
+func TestReadingsOfMailBoundaries(t *testing.T) {
+	for kind, want := range map[string]string{
+		"boundary=b": "1", "boundary=x; boundary=b": "1", "boundary=b; boundary=x": "1", "boundary*=us-ascii''%62": "1", "boundary*0=x; boundary=b": "1",
+		"a=\"; boundary=x\"; boundary=b": "1", "boundary=x": "",
+	} {
+		l := newLab(t, `alert smtp any any -> any any (file.name; content:"evil.exe"; file.data; content:"MZ"; sid:1;)`)
+		text := "Content-Type: multipart/mixed; " + kind + "\r\n\r\n--b\r\nContent-Disposition: attachment; filename=evil.exe\r\n\r\nMZ\r\n--b--\r\n.\r\n"
+		l.tcp(25).open().send(false, "220 mail\r\n", 1400).send(true, "EHLO a\r\nDATA\r\n"+text, 1400).close()
+		l.want(kind, want)
+	}
+}
+
 // TLS behind STARTTLS is TLS.
 func TestTLSBehindSTARTTLS(t *testing.T) {
 	l := newLab(t, `alert tls any any -> any any (tls.sni; content:"mail.test"; sid:1;)

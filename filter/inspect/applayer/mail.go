@@ -18,11 +18,11 @@ type mail struct {
 
 	boundaries [][]byte // of the multiparts that are open, with "--" before them
 	coding     mailCoding
-	body       []byte // of the part, decoded up to the bound
-	rest       []byte // letters of base64 that are no whole group yet
-	name       []byte // of the part's file
-	message    bool   // the part is a message: another head follows its own
-	sent       bool   // the part was evaluated
+	body       []byte   // of the part, decoded up to the bound
+	rest       []byte   // letters of base64 that are no whole group yet
+	names      [][]byte // of the part's file
+	message    bool     // the part is a message: another head follows its own
+	sent       bool     // the part was evaluated
 }
 
 // mailCoding is a Content-Transfer-Encoding (RFC 2045 6). 7bit, 8bit and binary encode nothing, and a coding that is not known is taken
@@ -84,7 +84,7 @@ func (m *mail) readLine(c *Context, line []byte) {
 	}
 	m.field()
 	if m.folded = append(m.folded[:0], text...); len(text) == 0 {
-		m.headEnds()
+		m.headEnds(c)
 	}
 }
 
@@ -99,6 +99,9 @@ func (m *mail) boundary(c *Context, text []byte) bool {
 		if !ok || len(rest) > 0 && string(rest) != "--" {
 			continue
 		}
+		if m.inHead { // a part may end with its head
+			m.field()
+		}
 		m.endPart(c)
 		m.nextPart()
 		m.boundaries = m.boundaries[:i+1]
@@ -112,19 +115,22 @@ func (m *mail) boundary(c *Context, text []byte) bool {
 
 // nextPart begins the head of another part.
 func (m *mail) nextPart() {
-	m.inHead, m.folded, m.coding, m.body, m.rest, m.name, m.message, m.sent = true, nil, mailPlain, nil, nil, nil, false, false
+	m.inHead, m.folded, m.coding, m.body, m.rest, m.names, m.message, m.sent = true, nil, mailPlain, nil, nil, nil, false, false
 }
 
 // headEnds begins the body of a part. That of a message is not encoded, whatever its head says (RFC 2046 5.2.1), and begins with
-// the head of its own.
-func (m *mail) headEnds() {
+// the head of its own: the parts of the message are files, and its name is evaluated without content.
+func (m *mail) headEnds(c *Context) {
 	if m.inHead = m.message; m.message {
-		m.message, m.coding, m.name = false, mailPlain, nil
+		if len(m.names) > 0 {
+			m.evaluate(c)
+		}
+		m.message, m.coding, m.names = false, mailPlain, nil
 	}
 }
 
 // field reads a field of a head. The parameters name and filename are both in use for the name of a file; programs prefer that of
-// Content-Disposition (RFC 2183 2.3), whatever the order of the fields.
+// Content-Disposition (RFC 2183 2.3), and some take the other. Rules are compared with each.
 func (m *mail) field() {
 	name, value, ok := bytes.Cut(m.folded, []byte{':'})
 	if !ok {
@@ -142,16 +148,14 @@ func (m *mail) field() {
 		kind, _, _ := bytes.Cut(value, []byte{';'})
 		kind = bytes.TrimSpace(kind)
 		m.message = ascii.IsWord(kind, "message/rfc822") || ascii.IsWord(kind, "message/global")
-		if b := ascii.Parameter(value, "boundary"); len(b) > 0 && len(m.boundaries) < maxBoundaries {
-			m.boundaries = append(m.boundaries, append([]byte("--"), b...))
+		for _, b := range ascii.AppendReadings(nil, value, "boundary") {
+			if len(m.boundaries) < maxBoundaries {
+				m.boundaries = append(m.boundaries, append([]byte("--"), b...))
+			}
 		}
-		if len(m.name) == 0 {
-			m.name = bytes.Clone(ascii.Parameter(value, "name"))
-		}
+		m.names = ascii.AppendReadings(m.names, value, "name")
 	case "content-disposition":
-		if b := ascii.Parameter(value, "filename"); len(b) > 0 {
-			m.name = bytes.Clone(b)
-		}
+		m.names = ascii.AppendReadings(m.names, value, "filename")
 	}
 }
 
@@ -209,14 +213,22 @@ func (m *mail) endPart(c *Context) {
 		out, _ := base64.RawStdEncoding.DecodeString(string(m.rest))
 		m.body, m.rest = append(m.body, out...), nil
 	}
-	if m.sent || len(m.body) == 0 {
+	if m.sent || len(m.body)+len(m.names) == 0 {
 		return
 	}
 	m.sent = true
+	m.evaluate(c)
+}
+
+// evaluate evaluates a file: once with each of its names.
+func (m *mail) evaluate(c *Context) {
 	c.Message.Reset()
-	c.Message.Put(signature.FileData, m.body)
-	if len(m.name) > 0 {
-		c.Message.Put(signature.FileName, m.name)
+	for _, name := range m.names {
+		c.Message.Put(signature.FileData, m.body)
+		c.Message.Put(signature.FileName, name)
+	}
+	if len(m.names) == 0 {
+		c.Message.Put(signature.FileData, m.body)
 	}
 	c.Message.Text = m.body
 	c.inspect()
@@ -227,6 +239,9 @@ func (m *mail) end(c *Context) {
 	if m.begun {
 		if len(m.line) > 0 {
 			m.readLine(c, m.line)
+		}
+		if m.inHead {
+			m.field()
 		}
 		m.endPart(c)
 	}

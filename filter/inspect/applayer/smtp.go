@@ -185,9 +185,11 @@ func (s *smtpFlow) Close(*Context) {}
 // Size implements Parser.
 func (s *smtpFlow) Size() int {
 	m := &s.mail
-	n := smtpSize + cap(s.line) + cap(m.line) + cap(m.body) + cap(m.name) + cap(m.rest) + cap(m.folded)
-	for _, b := range m.boundaries {
-		n += sliceSize + cap(b)
+	n := smtpSize + cap(s.line) + cap(m.line) + cap(m.body) + cap(m.rest) + cap(m.folded)
+	for _, list := range [][][]byte{m.boundaries, m.names} {
+		for _, b := range list {
+			n += sliceSize + cap(b)
+		}
 	}
 	return n
 }

@@ -86,8 +86,12 @@ func partsOf(body, boundary []byte) (parts []filePart) {
 		if len(rest) > 1 && (rest[0] == '\n' || rest[0] == '\r' && rest[1] == '\n') { // no head
 			end = 1 + bytes.IndexByte(rest, '\n')
 		}
-		if end < 0 {
-			break
+		if end < 0 { // a head that the next delimiter ends is that of an empty part
+			next, ends := behindDelimiter(rest, delimiter)
+			if !ends {
+				break
+			}
+			end = bytes.LastIndex(rest[:len(rest)-len(next)], delimiter)
 		}
 		head := ParseHead(append([]byte("part\r\n"), rest[:end]...))
 		part.names = namesOf(head.Value("content-disposition"))
