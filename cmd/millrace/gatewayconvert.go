@@ -20,7 +20,8 @@ that the source includes are read; names in it are relative to its folder.
 
 The report, on standard error, has a line for each directive: translated; translated
 with a difference, which it names; left out, with the reason and what to do; or not
-needed. Without --all it shows those with a difference and those that are left out.
+needed. Without --all it shows those with a difference and those that are left out. What
+may keep clients out and cannot be translated closes its place: clients get 403 there.
 docs/moving-in.md has what is translated, and what to look at before the change.
 
 Exit code 0 where nothing is left out, 5 otherwise: the file is valid and lacks what the
@@ -28,8 +29,8 @@ report names. With --strict also a difference is 5, and nothing is printed or wr
 Errors of the source are printed with line and column, all at once, with exit code 3.
 
 --json prints one object: schema, source, language, translated, changed, left,
-unneeded, lines (list of file, line, column, directive, result, keys, reason, remedy),
-and config, the file, without --output.`
+unneeded, closed, lines (list of file, line, column, directive, result, keys, reason,
+remedy, closed), and config, the file, without --output.`
 
 // convertFlags are the flags of gateway convert.
 type convertFlags struct {

@@ -42,7 +42,7 @@ func (b *caddySite) forwardAuth(d *directive, args []string) func(it *item) {
 	ok := len(args) == 1 && b.upstream(p, args[0], d.at)
 	bare, _, _ := strings.Cut(path, "?")
 	if !ok || !validReplacement(bare) || strings.ContainsAny(path, "{} #") || !printable(path) {
-		b.l.left(d.at, "the server that is asked cannot be expressed: no client is served", "write routes[].auth.forward")
+		b.l.close(d.at, "the server that is asked cannot be expressed", "write routes[].auth.forward")
 		return closed
 	}
 	name := b.enter(p, args[0])

@@ -137,7 +137,7 @@ func (b *caddySite) layer(c *context, d *directive) {
 		apply = b.try(d)
 		cond = always
 	case "basic_auth", "basicauth":
-		led.left(d.at, "passwords are in a file of htpasswd: no client is served", "write its lines NAME:HASH to a file, and name it in routes[].auth.basic")
+		led.close(d.at, "passwords are in a file of htpasswd", "write its lines NAME:HASH to a file, and name it in routes[].auth.basic")
 		for _, u := range d.block {
 			led.left(u.at, "it belongs into a file of htpasswd", "")
 		}

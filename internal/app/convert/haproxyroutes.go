@@ -77,8 +77,7 @@ func (f *frontend) route(listeners []string, tls int, hosts []string, items []it
 		if g.sources == nil {
 			g.sources = f.sources
 		} else if f.sources != nil {
-			f.h.l.left(p.at, "a route has one list of clients: no client is served where two meet", "write routes[].sources")
-			g.sources = &sources{denyOthers: true}
+			g.sources = f.h.l.closeSources(p.at, "a route has one list of clients, and two meet", "write routes[].sources")
 		}
 		routes = enterRoute(routes, base, g, r, f.h.m)
 	}

@@ -20,7 +20,10 @@ type nginx struct {
 	limits    map[string]string     // names of rate limits, the same
 	streams   map[string]*directive // upstreams of stream
 	caches    map[string]*cacheZone // by keys_zone
-	schemes   map[string]bool       // variables that have X-Forwarded-Proto of a proxy, or the scheme
+	maps      map[string]*directive // by variable
+	geos      map[string]*directive
+	servers   []*server
+	schemes   map[string]bool // variables that have X-Forwarded-Proto of a proxy, or the scheme
 }
 
 // zone is the key and the rate of a limit_req_zone.
@@ -32,7 +35,7 @@ type zone struct {
 
 func convertNginx(s *source, l *ledger, m *model, by *inclusion) {
 	n := &nginx{
-		s: s, l: l, m: m, upstreams: map[string]*directive{}, schemes: map[string]bool{}, zones: map[string]*zone{}, connZones: map[string]*directive{},
+		s: s, l: l, m: m, upstreams: map[string]*directive{}, schemes: map[string]bool{}, maps: map[string]*directive{}, geos: map[string]*directive{}, zones: map[string]*zone{}, connZones: map[string]*directive{},
 		pools: map[string]string{}, limits: map[string]string{}, caches: map[string]*cacheZone{}, streams: map[string]*directive{},
 	}
 	list := parseNginx(s, l, 0, by)
@@ -94,16 +97,20 @@ func (n *nginx) http(sc *scope) {
 	}
 	n.logs(sc)
 	n.readResolver(sc)
-	var servers []*server
-	for _, d := range sc.own("server") {
-		servers = append(servers, n.server(d, sc))
+	for _, d := range sc.own("geo") {
+		n.geos[strings.TrimPrefix(d.arg(len(d.args)-1), "$")] = d
 	}
-	for _, e := range n.endpoints(servers) {
+	n.servers = nil
+	for _, d := range sc.own("server") {
+		n.servers = append(n.servers, n.server(d, sc))
+	}
+	for _, e := range n.endpoints(n.servers) {
 		n.listener(e, sc)
 	}
-	for _, v := range servers {
+	for _, v := range n.servers {
 		n.routesOf(v)
 	}
+	n.tablesUnused(sc)
 	n.upstreamsUnused(sc)
 }
 
@@ -140,9 +147,10 @@ func (n *nginx) readZones(sc *scope) {
 		switch {
 		case name == "" || z.limit.requests < 1 || z.limit.requests > 1_000_000:
 			n.l.left(d.at, "its zone or its rate is none", "write zone=NAME:SIZE rate=Nr/s")
-			z.known = false
+			z.known, z.limit.requests = false, 0
 		case !z.known:
-			n.l.left(d.at, "the gateway does not count by "+d.arg(0), "see rate_limits[].key")
+			z.limit.by = "all"
+			n.l.changed(d.at, "rate_limits[]", "the gateway does not count by "+d.arg(0)+": all requests count together")
 		default:
 			n.l.ok(d.at, "rate_limits[]")
 		}
@@ -158,7 +166,7 @@ func (n *nginx) readZones(sc *scope) {
 		if d.arg(0) == "$server_name" {
 			n.l.ok(d.at, "routes[].concurrency")
 		} else {
-			n.l.left(d.at, "connections are not counted by a key", "rate_limits count requests, limits.connections all connections")
+			n.l.changed(d.at, "routes[].concurrency", "requests at a time are not counted by "+d.arg(0)+": those of all clients count together")
 		}
 	}
 }
@@ -204,9 +212,27 @@ func (n *nginx) readMap(d *directive) {
 		n.unneeded(d.block, "it is what the gateway does")
 		return
 	}
-	n.l.left(d.at, "the gateway has no maps", "write routes or rules for the cases, with matches by host, path, header or query")
+	n.maps[strings.TrimPrefix(d.arg(1), "$")] = d
+}
+
+// tablesUnused notes maps and geo blocks that no translated condition has used.
+func (n *nginx) tablesUnused(sc *scope) {
+	for _, d := range slices.Concat(sc.own("map"), sc.own("geo")) {
+		if line := n.l.lines[d.at]; line == nil || line.Result != "" {
+			continue
+		}
+		n.l.left(d.at, "the gateway has no tables of values", "write routes or rules for the cases, with matches by host, path, header, query or clients")
+		for _, inner := range d.block {
+			n.l.left(inner.at, "it is of a table", "")
+		}
+	}
+}
+
+// table notes that a condition is made of a map or a geo block.
+func (n *nginx) table(d *directive) {
+	n.l.ok(d.at, "routes[].rules[].matches[]")
 	for _, inner := range d.block {
-		n.l.left(inner.at, "it is of a map", "")
+		n.l.ok(inner.at, "routes[].rules[].matches[]")
 	}
 }
 

@@ -15,6 +15,9 @@ type server struct {
 	first   string   // of server_name, for $server_name
 	listens []listen
 	parts   []part
+
+	verified bool       // clients have shown a valid certificate
+	guard    *directive // that closes the server
 }
 
 // part is some listeners of a server, at which it is the default or not.
@@ -25,6 +28,7 @@ type part struct {
 	names     []string
 	wildcards bool // another server there has names with *
 	standard  bool // ports 80 or 443, which clients leave out of Host
+	port      string
 }
 
 // listen is one of the addresses of a server.
@@ -234,7 +238,7 @@ func (n *nginx) listener(e *endpoint, sc *scope) {
 		}
 	}
 	for _, v := range e.servers {
-		p := part{listeners: []string{x.name}, fallback: v == e.fallback, plain: !e.ssl, standard: port == "80" || port == "443"}
+		p := part{listeners: []string{x.name}, fallback: v == e.fallback, plain: !e.ssl, standard: port == "80" || port == "443", port: port}
 		for _, h := range v.names {
 			if !taken[h] {
 				taken[h] = true

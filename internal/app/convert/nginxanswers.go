@@ -99,212 +99,31 @@ func validLocation(u string) bool {
 	return u == "/" || len(u) > 1 && u[0] == '/' && !strings.ContainsAny(u[1:2], "/\\$")
 }
 
-// always returns the rule of a server that answers everything itself; nil for another.
-func (s *site) always() *rule {
-	for _, d := range s.v.sc.list {
+// always returns the rule of a server that answers everything itself, and the directive that does; nil for another. An `if` is one
+// where its condition holds for all requests.
+func (s *site) always() (*rule, *directive) {
+	root := &loc{at: s.v.d.at, sc: s.v.sc, path: "/"}
+	for i, d := range s.v.sc.list {
 		switch d.name {
 		case "return":
-			return s.returned(d, s.v.sc)
+			return s.returned(d, s.v.sc), d
 		case "rewrite":
 			if r := s.rewriteAll(d, s.v.sc); r != nil {
-				return r
+				return r, d
 			}
 		case "if":
-			c := parseCondition(d)
-			if c.scheme == "" || !c.known {
+			s.before, s.in = s.v.sc.list[:i], s.v.sc
+			o, known := (conditional{s}).outcomeOf(d)
+			if !known || len(o.steps) > 0 || !o.otherwise {
 				continue
 			}
-			s.n.l.ok(d.at, "routes[].listeners")
-			if (c.scheme == "http") != s.p.plain {
-				s.answerOf(d) // for the report
-				continue
-			}
-			if r := s.answerOf(d); r != nil {
-				return r
+			if r, _ := (conditional{s}).answerOf(d, root); r != nil {
+				s.n.l.ok(d.at, "routes[]")
+				return r, d
 			}
 		}
 	}
-	return nil
-}
-
-// answerOf returns the rule of a block that returns, or redirects everything; nil for another, which is left out.
-func (s *site) answerOf(d *directive) *rule {
-	for _, inner := range d.block {
-		switch inner.name {
-		case "return":
-			return s.returned(inner, newScope(s.v.sc, d.block))
-		case "rewrite":
-			if r := s.rewriteAll(inner, s.v.sc); r != nil {
-				return r
-			}
-		}
-	}
-	return nil
-}
-
-// hostAnswers translates `if ($host = name)` of a server, as certbot writes it: each name gets a route of its own. It returns the
-// names that are left.
-func (s *site) hostAnswers(hosts []string) []string {
-	for _, d := range s.v.sc.own("if") {
-		c := parseCondition(d)
-		if !c.known || c.host == "" {
-			continue
-		}
-		if !validHost(c.host) || strings.HasPrefix(c.host, "*") {
-			s.n.l.left(d.at, "it is no name of a host", "")
-			continue
-		}
-		if !s.p.fallback && !slices.Contains(hosts, c.host) {
-			s.n.l.ok(d.at, "routes[].hostnames") // no request has it here
-			s.answerOf(d)
-			continue
-		}
-		r := s.answerOf(d)
-		if r == nil {
-			s.leftCondition(d)
-			continue
-		}
-		s.n.l.ok(d.at, "routes[].hostnames")
-		s.n.m.routes = append(s.n.m.routes, &siteRoute{
-			at: d.at, name: s.n.m.unique("route", c.host), listeners: s.p.listeners, hosts: []string{c.host}, rules: []*rule{r},
-		})
-		hosts = slices.DeleteFunc(slices.Clone(hosts), func(h string) bool { return h == c.host })
-	}
-	return hosts
-}
-
-// test is the condition of an `if`, of the kinds that have a counterpart.
-type test struct {
-	known   bool
-	host    string
-	scheme  string
-	methods []string
-	header  condition
-	query   condition
-}
-
-var methodList = regexp.MustCompile(`^\^?\(?([A-Z]+(?:\|[A-Z]+)*)\)?\$?$`)
-
-// parseCondition reads the condition of an `if`.
-func parseCondition(d *directive) (c test) {
-	words := d.texts()
-	if len(words) == 0 {
-		return c
-	}
-	words[0] = strings.TrimPrefix(words[0], "(")
-	last := len(words) - 1
-	words[last] = strings.TrimSuffix(words[last], ")")
-	words = slices.DeleteFunc(words, func(s string) bool { return s == "" })
-	if len(words) == 2 && words[1] == "=" || len(words) == 2 && words[1] == "!=" {
-		words = append(words, "") // quotes with nothing
-	}
-	if len(words) != 3 {
-		return c
-	}
-	name, op, value := words[0], words[1], words[2]
-	switch {
-	case (name == "$host" || name == "$http_host") && op == "=":
-		c.host, c.known = strings.ToLower(value), true
-	case name == "$scheme" && (op == "=" && value == "http" || op == "!=" && value == "https") || name == "$https" && (op == "=" && value == "" || op == "!=" && value == "on"):
-		c.scheme, c.known = "http", true
-	case name == "$scheme" && op == "=" && value == "https" || name == "$https" && op == "=" && value == "on":
-		c.scheme, c.known = "https", true
-	case name == "$request_method" && (op == "=" || op == "~"):
-		if m := methodList.FindStringSubmatch(value); m != nil && (op == "~" || !strings.Contains(value, "|")) {
-			c.methods, c.known = strings.Split(m[1], "|"), len(m[1]) < 200
-		}
-	case strings.HasPrefix(name, "$http_") && validField(strings.ReplaceAll(name[6:], "_", "-")):
-		c.header, c.known = valueCondition(strings.ReplaceAll(name[6:], "_", "-"), op, value)
-	case strings.HasPrefix(name, "$arg_") && validToken(name[5:]):
-		c.query, c.known = valueCondition(name[5:], op, value)
-	}
-	return c
-}
-
-func valueCondition(name, op, value string) (c condition, ok bool) {
-	c = condition{name: strings.ToLower(name), value: value}
-	switch op {
-	case "=":
-		return c, value != "" && printable(value)
-	case "~", "~*":
-		c.value, ok = wholeRegexp(value, op == "~*")
-		c.regexp = true
-		return c, ok
-	}
-	return c, false
-}
-
-// conditions adds the rules of `if` blocks: those of the server, which come before every location, and those of the location. Of the
-// server those behind a directive do not count, unless it is nil.
-func (s *site) conditions(b *builder, l *loc, m match, g guard, until *directive) {
-	lists := [][]*directive{s.v.sc.own("if")}
-	if l.d != nil {
-		lists = append(lists, l.sc.own("if"))
-	}
-	for i, list := range lists {
-		for _, d := range list {
-			if until != nil && slices.Index(s.v.sc.list, d) > slices.Index(s.v.sc.list, until) {
-				break
-			}
-			c := parseCondition(d)
-			if c.host != "" && i == 0 || c.scheme != "" && i == 0 {
-				continue
-			}
-			if c.scheme != "" && c.known {
-				s.n.l.ok(d.at, "routes[].listeners")
-				if r := s.answerOf(d); r != nil && (c.scheme == "http") == s.p.plain {
-					r.note = "all requests of these listeners"
-					b.add(r, guard{}, m)
-				}
-				continue
-			}
-			r := s.answerOf(d)
-			if c.known && c.host == "" && r == nil {
-				s.n.l.left(d.at, "rules with a condition answer, or lead to a pool: they do not change others", "write the rule twice, with the condition as a match")
-				for _, inner := range d.block {
-					s.n.l.left(inner.at, "its condition is left out", "")
-				}
-				continue
-			}
-			if !c.known || c.host != "" {
-				if (scripting{s}).checked(l, d) {
-					continue
-				}
-				s.leftCondition(d)
-				continue
-			}
-			s.n.l.ok(d.at, "routes[].rules[].matches[]")
-			if len(c.methods) == 0 {
-				c.methods = []string{""}
-			}
-			for _, method := range c.methods {
-				with := m
-				if with.kind == "" {
-					with.kind, with.path = pathPrefix, "/"
-				}
-				with.method = method
-				if c.header.name != "" {
-					with.headers = []condition{c.header}
-				}
-				if c.query.name != "" {
-					with.query = []condition{c.query}
-				}
-				b.add(r, guard{sources: g.sources}, with)
-			}
-		}
-	}
-}
-
-// leftCondition notes an `if` that cannot be expressed, and what is in it.
-func (s *site) leftCondition(d *directive) {
-	why, remedy := "the gateway has no such condition", "write rules with matches by host, path, method, header, query or client"
-	if d.has("(-f") || d.has("(!-f") || d.has("(-e") || d.has("(!-e") || d.has("(-d") || d.has("(!-d") {
-		why, remedy = "files are looked for by try_files alone", "write static.try_files"
-	}
-	s.n.l.left(d.at, why, remedy)
-	for _, inner := range d.block {
-		s.n.l.left(inner.at, "its condition is left out", "")
-	}
+	return nil, nil
 }
 
 // rewriteForm is a `rewrite` whose expression is one of the forms that rules have.
@@ -417,8 +236,8 @@ func (s *site) serverRewrites(b *builder) {
 		}
 		s.n.l.ok(d.at, "RequestRedirect")
 		s.responseFields(r, s.v.sc, true)
-		s.conditions(b, &loc{at: d.at, sc: s.v.sc}, m, guard{}, d)
-		b.add(r, guard{}, m)
+		root := &loc{at: d.at, sc: s.v.sc}
+		b.decide(root, m, (conditional{s}).gates(root, d, true), decision{rule: r})
 	}
 }
 

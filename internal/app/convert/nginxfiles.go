@@ -272,8 +272,7 @@ func (s *site) asks(l *loc, g *guard) {
 		return
 	}
 	closed := func(why string) {
-		led.left(d.at, why+": no client is served", "write routes[].auth.forward")
-		g.sources = &sources{denyOthers: true}
+		g.sources = led.closeSources(d.at, why, "write routes[].auth.forward")
 	}
 	uri, _, _ := strings.Cut(d.arg(0), "?")
 	to := s.passing(s.find(uri, nil))

@@ -30,8 +30,8 @@ func (s *site) limitZones(l *loc, g *guard) {
 			delayed = delayed && a != "nodelay"
 		}
 		z := s.n.zones[name]
-		if z == nil || !z.known {
-			led.left(d.at, "its zone is left out", "")
+		if z == nil || z.limit.requests == 0 {
+			g.sources = led.closeSources(d.at, "its zone has no rate", "write rate_limits")
 			continue
 		}
 		limit := z.limit
@@ -46,6 +46,8 @@ func (s *site) limitZones(l *loc, g *guard) {
 			g.rateLimits = append(g.rateLimits, s.n.limits[key])
 		}
 		switch {
+		case !z.known:
+			led.changed(d.at, "routes[].rate_limits", "requests of all clients count together, which refuses more: the gateway does not count by the key")
 		case delayed && burst > 0:
 			led.changed(d.at, "routes[].rate_limits", "requests within the burst are served at once, as with nodelay; beyond it they get 429")
 		case status != "429":
@@ -57,14 +59,30 @@ func (s *site) limitZones(l *loc, g *guard) {
 	for _, d := range l.sc.find("limit_req_dry_run") {
 		led.ok(d.at, "rate_limits[].dry_run")
 	}
+	dry := l.sc.on("limit_conn_dry_run")
+	for _, d := range l.sc.find("limit_conn_dry_run") {
+		led.ok(d.at, "")
+	}
 	for _, d := range l.sc.find("limit_conn") {
+		if dry {
+			led.left(d.at, "it refuses nothing, and routes[].concurrency would", "")
+			continue
+		}
 		zone := s.n.connZones[d.arg(0)]
-		if n := atoi(d.arg(1)); zone != nil && zone.arg(0) == "$server_name" && n > 0 {
+		n := atoi(d.arg(1))
+		if zone != nil && zone.arg(0) == "$server_name" && n > 0 {
 			g.concurrency = int64(n)
 			led.changed(d.at, "routes[].concurrency", "requests are counted, not connections")
 			continue
 		}
-		led.left(d.at, "connections are not counted by a key", "rate_limits count requests by a key")
+		if n == 0 || g.concurrency > 0 && g.concurrency < int64(n) {
+			n = int(g.concurrency)
+		}
+		if g.concurrency = int64(n); n == 0 {
+			g.sources = led.closeSources(d.at, "its zone, or its number, is none", "write routes[].concurrency")
+			continue
+		}
+		led.changed(d.at, "routes[].concurrency", "requests of all clients count together, which refuses more: raise the number, or write rate_limits")
 	}
 }
 
@@ -91,8 +109,11 @@ func (s *site) lists(l *loc, g *guard) {
 		text, ok := prefixOf(arg)
 		if !ok || len(before) >= 256 {
 			if arg != "unix:" {
-				led.left(d.at, "it is no prefix of addresses", "")
-				out.denyOthers = out.denyOthers || !allow // what is to be kept out stays out
+				if allow {
+					led.left(d.at, "it is no prefix of addresses", "write the prefixes of the clients")
+				} else { // what is to be kept out stays out
+					out.denyOthers = led.closeSources(d.at, "it is no prefix of addresses", "write the prefixes of the clients").denyOthers
+				}
 			} else {
 				led.ok(d.at, "")
 			}
@@ -156,8 +177,7 @@ func (s *site) basic(l *loc, g *guard) {
 			s.n.l.unneeded(d.at, "credentials are not asked for")
 		}
 	case file == nil || strings.Contains(file.arg(0), "$") || file.arg(0) == "" || !printable(file.arg(0)):
-		s.n.l.left(realm.at, "the file of users is not known: no client is served", "name it with auth_basic_user_file")
-		g.sources = &sources{denyOthers: true}
+		g.sources = s.n.l.closeSources(realm.at, "the file of users is not known", "name it with auth_basic_user_file")
 	default:
 		g.users = s.n.s.path(file.arg(0))
 		if text := realm.arg(0); validValue(literal(text)) && !strings.ContainsAny(text, "\"\\$") {
@@ -209,11 +229,10 @@ func (s *site) pages(l *loc, g *guard) {
 	}
 }
 
-// except adds the rule of a location, for the methods that limit_except permits where it denies all others.
-func (s *site) except(b *builder, l *loc, r *rule, g guard, m match) {
+// except returns the gate of limit_except, which lets some methods through.
+func (s *site) except(l *loc, g guard) []gate {
 	if l.d == nil || len(l.sc.own("limit_except")) == 0 {
-		b.add(r, g, m)
-		return
+		return nil
 	}
 	d := l.sc.own("limit_except")[0]
 	known := len(d.block) > 0
@@ -222,19 +241,19 @@ func (s *site) except(b *builder, l *loc, r *rule, g guard, m match) {
 		if known = known && ok; ok {
 			s.n.l.ok(inner.at, "FixedResponse")
 		} else {
-			s.n.l.left(inner.at, "other methods get 403", "write rules with a method, in routes with sources or auth")
+			s.n.l.closed(inner.at, "other methods get 403", "write rules with a method, in routes with sources or auth")
 		}
 	}
 	methods := d.texts()
 	if d.has("GET") && !d.has("HEAD") {
 		methods = append(methods, "HEAD")
 	}
+	refused := s.refusal(d.at, 403)
+	refused.note = "other methods"
+	out := gate{otherwise: true, rule: refused, guard: guard{bodyBytes: g.bodyBytes, errorPages: g.errorPages}}
 	for _, method := range methods {
-		if with := m; validToken(method) && strings.ToUpper(method) == method {
-			if with.method = method; with.kind == "" {
-				with.kind, with.path = pathPrefix, "/"
-			}
-			b.add(r, g, with)
+		if validToken(method) && strings.ToUpper(method) == method {
+			out.steps = append(out.steps, step{cond: match{method: method}})
 		}
 	}
 	if known {
@@ -242,7 +261,5 @@ func (s *site) except(b *builder, l *loc, r *rule, g guard, m match) {
 	} else {
 		s.n.l.changed(d.at, "routes[].rules[].matches[].method", "other methods get 403, whatever the block permits")
 	}
-	refused := s.refusal(d.at, 403)
-	refused.note = "other methods"
-	b.add(refused, guard{bodyBytes: g.bodyBytes, errorPages: g.errorPages}, m)
+	return []gate{out}
 }

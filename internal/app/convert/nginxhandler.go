@@ -26,6 +26,9 @@ func (s *site) handler(l *loc) (*rule, guard) {
 	if r := s.locationAnswer(l); r != nil { // before clients and credentials are looked at
 		return r, guard{bodyBytes: g.bodyBytes, errorPages: g.errorPages}
 	}
+	if d := s.unexpressed(l); d != nil {
+		return s.closeFor(d, l), guard{bodyBytes: g.bodyBytes, errorPages: g.errorPages}
+	}
 	var r *rule
 	switch {
 	case len(l.sc.own("proxy_pass")) > 0:
@@ -37,10 +40,12 @@ func (s *site) handler(l *loc) (*rule, guard) {
 	case passes(l.sc): // noted by the tables
 		s.rest(l, "its location is left out")
 		return s.refusal(l.at, 501), g
-	case len(l.sc.own("stub_status"))+len(l.sc.own("content_by_lua_block"))+len(l.sc.own("content_by_lua"))+len(l.sc.own("js_content"))+len(l.sc.own("dav_methods"))+len(l.sc.own("flv"))+len(l.sc.own("mp4")) > 0:
-		return s.refusal(l.at, 501), g
-	case len(l.sc.own("empty_gif")) > 0:
-		led.left(l.sc.own("empty_gif")[0].at, "the gateway has no such content", "serve a file")
+	case slices.ContainsFunc(nginxContent, func(name string) bool { return len(l.sc.own(name)) > 0 }):
+		for _, name := range nginxContent {
+			for _, d := range l.sc.own(name) {
+				led.left(d.at, "the gateway has no such content", "serve a file, or name a backend")
+			}
+		}
 		return s.refusal(l.at, 501), g
 	default:
 		s.named = nil
@@ -53,6 +58,12 @@ func (s *site) handler(l *loc) (*rule, guard) {
 	s.rewrites(l, r)
 	s.responseFields(r, l.sc, false)
 	return r, g
+}
+
+// nginxContent are directives whose content cannot be expressed.
+var nginxContent = []string{
+	"stub_status", "content_by_lua", "content_by_lua_block", "content_by_lua_file", "js_content", "perl", "dav_methods", "flv", "mp4", "empty_gif", "echo", "echo_exec",
+	"echo_location", "random_index", "passenger_enabled", "nchan_publisher", "nchan_subscriber", "push_stream_publisher", "vhost_traffic_status_display",
 }
 
 // locationAnswer returns the rule of a location that returns, or redirects all of its paths; nil for another.
@@ -296,8 +307,7 @@ func (s *site) both(l *loc, g, named *guard) {
 	case g.sources == nil || fmt.Sprint(*g.sources) == fmt.Sprint(*named.sources):
 		g.sources = named.sources
 	default:
-		s.n.l.left(l.at, "a route has one list of clients: no client is served where two meet", "write routes[].sources")
-		g.sources = &sources{denyOthers: true}
+		g.sources = s.n.l.closeSources(l.at, "a route has one list of clients, and two meet", "write routes[].sources")
 	}
 	for _, name := range named.rateLimits {
 		if !slices.Contains(g.rateLimits, name) {
@@ -307,8 +317,7 @@ func (s *site) both(l *loc, g, named *guard) {
 	switch asks := g.users != "" || g.askPool != ""; {
 	case named.users == "" && named.askPool == "":
 	case asks && (g.users != named.users || g.askPool != named.askPool):
-		s.n.l.left(l.at, "a route asks for credentials in one way: no client is served where two meet", "write routes[].auth")
-		g.sources = &sources{denyOthers: true}
+		g.sources = s.n.l.closeSources(l.at, "a route asks for credentials in one way, and two meet", "write routes[].auth")
 	default:
 		g.users, g.realm, g.askPool, g.askPath, g.askFields = named.users, named.realm, named.askPool, named.askPath, named.askFields
 	}

@@ -74,6 +74,9 @@ func (n *nginx) tlsKeys(x *listener, e *endpoint) {
 // clientAuth translates the certificates of clients, which are those of a listener.
 func (n *nginx) clientAuth(x *listener, e *endpoint, v *server) {
 	ca, verify := v.sc.last("ssl_client_certificate"), v.sc.value("ssl_verify_client")
+	if verify == "optional" && refusesUnverified(v) {
+		verify = "on"
+	}
 	for _, name := range []string{"ssl_client_certificate", "ssl_verify_client", "ssl_crl"} {
 		for _, d := range v.sc.find(name) {
 			switch {
@@ -88,16 +91,38 @@ func (n *nginx) clientAuth(x *listener, e *endpoint, v *server) {
 			}
 		}
 	}
-	if verify == "" || verify == "off" || verify == "optional_no_ca" || ca == nil || !printable(ca.arg(0)) || ca.arg(0) == "" {
+	if verify == "" || verify == "off" || verify == "optional_no_ca" {
 		return
 	}
-	if file := n.s.path(ca.arg(0)); !slices.Contains(x.tls.clientCA, file) {
-		x.tls.clientCA = append(x.tls.clientCA, file)
-		x.tls.optional = x.tls.optional || verify == "optional"
+	if ca == nil || !printable(ca.arg(0)) || ca.arg(0) == "" {
+		if verify == "on" {
+			v.guard = v.sc.last("ssl_verify_client")
+		}
+		return
+	}
+	switch file := n.s.path(ca.arg(0)); {
+	case len(x.tls.clientCA) == 0:
+		x.tls.clientCA, x.tls.optional = []string{file}, true
+	case x.tls.clientCA[0] != file: // its clients are others
+		if v.guard = v.sc.last("ssl_verify_client"); verify != "on" {
+			v.guard = nil
+		}
+		return
+	}
+	if verify == "on" {
+		x.tls.optional, v.verified = false, true
 	}
 	if crl := v.sc.value("ssl_crl"); crl != "" && printable(crl) && !slices.Contains(x.tls.crl, n.s.path(crl)) {
 		x.tls.crl = append(x.tls.crl, n.s.path(crl))
 	}
+}
+
+// refusesUnverified reports whether a server refuses all clients without a valid certificate by itself.
+func refusesUnverified(v *server) bool {
+	return slices.ContainsFunc(v.sc.own("if"), func(d *directive) bool {
+		t, ok := parseTest(d)
+		return ok && t.name == "ssl_client_verify" && t.op == "!=" && t.value == "SUCCESS" && len(d.block) == 1 && d.block[0].name == "return" && atoi(d.block[0].arg(0)) >= 400
+	})
 }
 
 // mediaType is a type that the gateway compresses.

@@ -27,6 +27,7 @@ type loc struct {
 	anyCase bool // ~*
 	stop    bool // ^~: no regular expression is tried
 	within  *loc // the location around it
+	exactly bool // the regular expression is the source's, and no wider one
 }
 
 // site is the translation of one server at some listeners.
@@ -36,8 +37,12 @@ type site struct {
 	p     *part
 	locs  []*loc
 	regex bool   // some location is a regular expression
+	only  string // the host that all requests have; "" is any other than those with sites of their own
 	depth int    // of locations that lead to others
 	named *guard // of the named location that try_files has led to
+
+	before []*directive // before the `if` that is translated
+	in     *scope       // which it stands in
 }
 
 // routesOf makes the routes of a server, for each part of its listeners.
@@ -49,13 +54,19 @@ func (n *nginx) routesOf(v *server) {
 	}
 	for i := range v.parts {
 		p := &v.parts[i]
-		s := &site{n: n, v: v, p: p, locs: locs}
-		s.regex = slices.ContainsFunc(locs, func(l *loc) bool { return l.kind == locRegexp })
 		if !p.fallback && len(p.names) == 0 {
 			n.l.changed(v.d.at, "", "no request reaches it: no name of its own is left, and another server is the default")
 			continue
 		}
-		s.build()
+		regex := slices.ContainsFunc(locs, func(l *loc) bool { return l.kind == locRegexp })
+		names, tested := p.names, n.testedHosts(v, p)
+		for _, h := range tested {
+			(&site{n: n, v: v, p: p, locs: locs, regex: regex, only: h}).build([]string{h})
+			names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == h })
+		}
+		if p.fallback || len(names) > 0 {
+			(&site{n: n, v: v, p: p, locs: locs, regex: regex}).build(names)
+		}
 	}
 	for _, l := range locs {
 		if l.kind == locNamed {
@@ -70,7 +81,7 @@ func (n *nginx) routesOf(v *server) {
 		for _, d := range s.list {
 			line := n.l.lines[d.at]
 			switch {
-			case line == nil || line.Result != "":
+			case line == nil || line.Result != "" || !opens(d.name):
 			case strings.HasPrefix(d.name, "ssl_"):
 				n.l.unneeded(d.at, "no address has TLS")
 			case strings.HasPrefix(d.name, "proxy_cache") || d.name == "proxy_no_cache" || d.name == "proxy_ignore_headers":
@@ -147,19 +158,20 @@ func (s *site) find(path string, without *loc) *loc {
 	return best
 }
 
-// build makes the routes. The gateway tries exact paths first, then regular expressions in their order, then the longest prefix;
-// nginx does the same but for ^~, which becomes a regular expression where there are others.
-func (s *site) build() {
+// build makes the routes of some hosts. The gateway tries exact paths first, then regular expressions in their order, then the longest
+// prefix; nginx does the same but for ^~, which becomes a regular expression where there are others.
+func (s *site) build(hosts []string) {
 	b := &builder{site: s}
-	hosts := s.p.names
-	if s.p.fallback {
+	if s.p.fallback && s.only == "" {
 		hosts = nil
 	}
-	if hosts = s.hostAnswers(hosts); len(hosts) == 0 && !s.p.fallback {
-		return // all names are answered
+	root := &loc{at: s.v.d.at, sc: s.v.sc, path: "/"}
+	rule, by := s.always()
+	if s.v.guard != nil { // before everything else
+		rule, by = s.closeFor(s.v.guard, root), s.v.guard
 	}
-	if rule := s.always(); rule != nil {
-		b.add(rule, guard{}, match{})
+	if rule != nil {
+		b.decide(root, match{}, (conditional{s}).gates(root, by, rule.refuses()), decision{rule: rule})
 		for _, d := range s.v.d.block {
 			if d.name == "location" {
 				s.n.unreached(d)
@@ -179,6 +191,41 @@ func (s *site) build() {
 		}
 	}
 	b.finish(hosts)
+}
+
+// testedHosts returns the hosts that conditions of a server name, each of which gets routes of its own: in these the conditions are
+// constant.
+func (n *nginx) testedHosts(v *server, p *part) (list []string) {
+	inBlocks([]*directive{v.d}, func(d *directive) {
+		t, ok := test{}, d.name == "if"
+		if ok {
+			t, ok = parseTest(d)
+		}
+		if !ok || t.name != "host" && t.name != "http_host" {
+			return
+		}
+		names := []string{strings.ToLower(t.value)}
+		if strings.Contains(t.op, "~") {
+			names = p.names // each is compared with the expression
+		}
+		for _, h := range names {
+			ours := slices.ContainsFunc(p.names, func(name string) bool { return covers(name, h) }) || p.fallback && !n.owned(v, p, h)
+			if validHost(h) && !strings.HasPrefix(h, "*") && ours && !slices.Contains(list, h) && len(list) < mostItems {
+				list = append(list, h)
+			}
+		}
+	})
+	return list
+}
+
+// owned reports whether another server has a host at the listeners of a part.
+func (n *nginx) owned(v *server, p *part, host string) bool {
+	return slices.ContainsFunc(n.servers, func(o *server) bool {
+		return o != v && slices.ContainsFunc(o.parts, func(op part) bool {
+			return slices.ContainsFunc(op.listeners, func(x string) bool { return slices.Contains(p.listeners, x) }) &&
+				slices.ContainsFunc(op.names, func(name string) bool { return covers(name, host) })
+		})
+	})
 }
 
 // rank orders locations as the gateway tries them.
@@ -218,12 +265,19 @@ func (s *site) location(b *builder, l *loc) {
 		return
 	}
 	rule, g := s.handler(l)
-	s.conditions(b, l, m, g, nil)
+	if l.kind == locRegexp && !l.exactly {
+		rule = s.widened(l, rule)
+	}
+	gates := (conditional{s}).gates(l, nil, rule.refuses())
 	if rule.rewrite != nil && rule.rewrite.kind == replacePrefix && m.kind != pathPrefix {
 		s.n.l.changed(l.at, "", "the prefix cannot be replaced: the location stands as a regular expression, since there are others")
 		rule.rewrite = nil
 	}
-	s.except(b, l, rule, g, m)
+	gates = append(gates, s.except(l, g)...)
+	b.decide(l, m, gates, decision{rule: rule, guard: g})
+	if m.kind == pathPrefix {
+		s.beyond(b, l, gates, decision{rule: rule, guard: g})
+	}
 	if l.kind == locPrefix && len(l.path) > 1 && (m.kind == pathPrefix || passes(l.sc)) {
 		s.slash(b, l, rule, g)
 	}
@@ -235,7 +289,7 @@ func (s *site) unused(l *loc) {
 		return
 	}
 	for _, d := range l.d.block {
-		if line := s.n.l.lines[d.at]; line != nil && line.Result == "" && (strings.HasPrefix(d.name, "proxy_") || strings.HasPrefix(d.name, "grpc_")) {
+		if line := s.n.l.lines[d.at]; line != nil && line.Result == "" && opens(d.name) && (strings.HasPrefix(d.name, "proxy_") || strings.HasPrefix(d.name, "grpc_")) {
 			s.n.l.unneeded(d.at, "the location passes nothing on by itself")
 		}
 	}
@@ -243,23 +297,22 @@ func (s *site) unused(l *loc) {
 
 // match returns the condition on the path of a location.
 func (s *site) match(l *loc) (match, bool) {
-	led := s.n.l
+	led, path := s.n.l, encoded(l.path)
 	switch {
-	case l.kind == locExact && validPath(pathExact, l.path):
-		return match{kind: pathExact, path: l.path}, true
+	case l.kind == locExact && validPath(pathExact, path):
+		return match{kind: pathExact, path: path}, true
 	case l.kind == locRegexp:
-		path := l.path
+		path = l.path
 		if w := l.within; w != nil && w.kind == locPrefix && !strings.HasPrefix(path, "^") && !strings.Contains(path, "|") {
 			path = "^" + regexp.QuoteMeta(w.path) + ".*" + path
 		}
-		re, ok := wholeRegexp(path, l.anyCase)
-		if !ok {
-			led.left(l.at, "RE2 has no such regular expression", "write it without look-around and back references")
-			return match{}, false
+		re, ok := encodedRegexp(path, l.anyCase)
+		if l.exactly = ok; !ok {
+			re = wider(path, l.anyCase)
 		}
 		return match{kind: pathRegexp, path: re}, true
 	case l.kind == locPrefix && l.stop && s.regex:
-		re := regexp.QuoteMeta(l.path) + ".*"
+		re := regexp.QuoteMeta(path) + ".*"
 		if !validPath(pathRegexp, re) {
 			break
 		}
@@ -269,11 +322,11 @@ func (s *site) match(l *loc) (match, bool) {
 			}
 		}
 		return match{kind: pathRegexp, path: re}, true
-	case l.kind == locPrefix && validPath(pathPrefix, l.path):
+	case l.kind == locPrefix && validPath(pathPrefix, path):
 		if !strings.HasSuffix(l.path, "/") {
 			led.changed(l.at, "routes[].rules[]", "a prefix ends with a segment: "+l.path+" does not have "+l.path+"x")
 		}
-		return match{kind: pathPrefix, path: l.path}, true
+		return match{kind: pathPrefix, path: path}, true
 	}
 	led.left(l.at, "requests do not have such a path", "write it without encoding, dots and repeated slashes")
 	return match{}, false
@@ -286,7 +339,7 @@ func (s *site) slash(b *builder, l *loc, rule *rule, g guard) {
 	if !ok || slices.ContainsFunc(s.locs, func(o *loc) bool { return (o.kind == locExact || o.kind == locPrefix) && o.path == bare }) {
 		return
 	}
-	m := match{kind: pathExact, path: bare}
+	m := match{kind: pathExact, path: encoded(bare)}
 	if passes(l.sc) {
 		to := newRule(l.at)
 		to.note = "without the slash"
@@ -311,7 +364,7 @@ func (s *site) slash(b *builder, l *loc, rule *rule, g guard) {
 	}
 	of = of.clone()
 	of.note = "without the slash"
-	b.add(of, og, m)
+	b.decide(other, m, append((conditional{s}).gates(other, nil, of.refuses()), s.except(other, og)...), decision{rule: of, guard: og})
 }
 
 // passes reports whether the location passes requests on.
@@ -327,12 +380,68 @@ func passes(sc *scope) bool {
 // builder collects rules in routes: rules with different guards are in different routes.
 type builder struct {
 	*site
-	routes []*siteRoute
+	routes  []*siteRoute
+	regexps []placed // rules with regular expressions, in their order
+	last    *rule    // that was added last, before it was cloned
+}
+
+// placed is a rule with its match.
+type placed struct {
+	match match
+	decision
+}
+
+// decide adds the rules of a path: gates in their order, and content behind them.
+func (b *builder) decide(l *loc, m match, gates []gate, content decision) {
+	list, ok := decisions(match{}, gates, content)
+	if ok {
+		list, ok = b.n.l.arrange(list)
+	}
+	if !ok {
+		r := b.n.l.close(l.at, "rules cannot have all of its conditions", "")
+		list = []decision{{rule: r}}
+	}
+	for _, d := range list {
+		with := d.cond
+		with.kind, with.path = m.kind, m.path
+		if m.kind == pathRegexp {
+			b.before(with, &d)
+		}
+		b.add(d.rule, d.guard, with)
+	}
+}
+
+// before keeps a rule with a regular expression behind those of locations before it: the gateway tries those with more conditions first,
+// whatever their expressions are. They are repeated with the conditions of the rule.
+func (b *builder) before(m match, d *decision) {
+	bare := m
+	bare.kind, bare.path = "", ""
+	for _, e := range b.regexps {
+		if d.rule.refuses() || e.match.path == m.path || compareRank(&bare, &e.cond) >= 0 {
+			continue
+		}
+		both, how := conjoin(e.cond, bare)
+		switch {
+		case how == joins && len(b.regexps) < mostDecisions:
+			both.kind, both.path = pathRegexp, e.match.path
+			b.add(e.rule, e.guard, both)
+		case how != excludes:
+			d.rule = b.n.l.close(d.rule.at, "its condition comes before the regular expressions of other locations", "write the rules by hand")
+		}
+	}
+	b.regexps = append(b.regexps, placed{m, decision{bare, d.rule, d.guard}})
 }
 
 // add puts a rule into the route of its guard. Rules with regular expressions keep their order over routes, since the gateway tries
 // them in the order of the file.
 func (b *builder) add(r *rule, g guard, m match) {
+	if n := len(b.routes) - 1; b.last == r && m.kind != "" && b.routes[n].guard.key() == g.key() {
+		if same := b.routes[n].rules[len(b.routes[n].rules)-1]; same.matches != nil && len(same.matches) < mostDecisions {
+			same.matches = append(same.matches, m)
+			return
+		}
+	}
+	b.last = r
 	r = r.clone()
 	if m.kind != "" || len(m.headers)+len(m.query)+len(m.clients) > 0 || m.method != "" {
 		r.matches = []match{m}
@@ -340,10 +449,12 @@ func (b *builder) add(r *rule, g guard, m match) {
 	key := g.key()
 	for i := len(b.routes) - 1; i >= 0; i-- {
 		if o := b.routes[i]; o.guard.key() == key && len(o.rules) < 1000 {
-			o.rules = append(o.rules, r)
+			if o.rules = append(o.rules, r); i < len(b.routes)-1 {
+				b.last = nil
+			}
 			return
 		}
-		if m.kind == pathRegexp {
+		if m.kind == pathRegexp || !m.bare() { // of equal ones the first counts
 			break
 		}
 	}
@@ -356,13 +467,10 @@ const mostHosts = 1024
 // finish enters the routes. The default server has all hosts, and its names as well where names with * of others would come before.
 func (b *builder) finish(hosts []string) {
 	lists := [][]string{hosts}
-	if b.p.fallback && b.p.wildcards && len(b.p.names) > 0 {
+	if b.only == "" && b.p.fallback && b.p.wildcards && len(b.p.names) > 0 {
 		lists = append(lists, b.p.names)
 	}
-	wish := b.v.first
-	if wish == "" {
-		wish = "default"
-	}
+	wish := cmp.Or(b.only, b.v.first, "default")
 	for _, list := range lists {
 		for first := true; first || len(list) > 0; first = false {
 			some := list[:min(len(list), mostHosts)]

@@ -93,6 +93,17 @@ func (n *nginx) streamLists(sc *scope, x *listener) {
 	var g guard
 	s.lists(&loc{sc: sc}, &g)
 	x.sources = g.sources
+	for _, d := range sc.find("limit_conn") {
+		x.limits["connections"] = int64(atoi(d.arg(1)))
+		n.l.changed(d.at, "listeners[].limits.connections", "connections of all clients count together, which refuses more")
+		if x.limits["connections"] == 0 {
+			x.sources = n.l.closeSources(d.at, "its number is none", "write listeners[].limits.connections")
+		}
+	}
+	if d := s.unexpressed(&loc{sc: sc}); d != nil {
+		why := guardReason(d)
+		x.sources = n.l.closeSources(d.at, why[0], why[1])
+	}
 }
 
 // byServerName translates a map of server names to upstreams.

@@ -71,14 +71,14 @@ func init() {
 		}},
 		{"the gateway runs no scripts", "decide at a backend, or by auth_request", []string{
 			"lua_shared_dict", "lua_package_path", "perl", "perl_set", "js_import", "js_content", "js_set", "content_by_lua", "init_by_lua", "content_by_lua_block",
-			"access_by_lua_block", "init_by_lua_block", "header_filter_by_lua_block", "rewrite_by_lua_block", "set_by_lua_block", "log_by_lua_block", "access_by_lua_file",
+			"content_by_lua_file", "init_by_lua_block", "header_filter_by_lua_block", "set_by_lua_block", "log_by_lua_block",
 		}},
 		{"the gateway has metrics of its own", "see metrics.listen, and millrace gateway status", []string{"stub_status", "status_zone", "vhost_traffic_status_zone"}},
 		{"the gateway does not rewrite Set-Cookie and Location of backends", "set the public URL at the application", []string{"proxy_cookie_path", "proxy_cookie_domain", "proxy_cookie_flags"}},
 		{"pages replace responses of the gateway alone", "send the page from the application", []string{"proxy_intercept_errors", "fastcgi_intercept_errors"}},
 		{"the gateway does not send requests twice", "mirror at the application", []string{"mirror", "mirror_request_body"}},
 		{"the gateway does not write files", "use a WebDAV server as a backend", []string{"dav_methods", "dav_access", "dav_ext_methods", "create_full_put_path", "min_delete_depth", "dav_ext_lock", "dav_ext_lock_zone"}},
-		{"the gateway has no such variable", "decide at the application", []string{"geo", "geoip_country", "geoip_city", "geoip2", "split_clients", "userid", "secure_link", "secure_link_md5", "secure_link_secret", "valid_referers", "browser"}},
+		{"the gateway has no such variable", "decide at the application", []string{"geoip_country", "geoip_city", "geoip2", "split_clients", "userid", "browser"}},
 		{"tickets of the gateway have keys of another form", "see tls.ticket_key_file", []string{"ssl_session_ticket_key"}},
 		{"a key with a password cannot be read", "take the password off: openssl pkey", []string{"ssl_password_file"}},
 		{"crypto/tls accepts no early data over TCP", "with HTTP/3 there is listeners[].early_data", []string{"ssl_early_data"}},
@@ -86,7 +86,6 @@ func init() {
 		{"the rate of one response is not bounded", "", []string{"limit_rate", "limit_rate_after", "proxy_limit_rate", "proxy_upload_rate", "proxy_download_rate"}},
 		{"all conditions of a route must hold", "put the parts into routes of their own", []string{"satisfy"}},
 		{"media are not cut", "use a media server as a backend", []string{"mp4", "flv", "mp4_buffer_size", "mp4_max_buffer_size", "rtmp", "hls"}},
-		{"modules of ModSecurity have no counterpart at L7", "see inspection for rules of Suricata", []string{"modsecurity", "modsecurity_rules_file", "modsecurity_rules"}},
 		{"sockets of backends have no address of their own", "", []string{"proxy_bind"}},
 	} {
 		for _, name := range g.names {

@@ -92,8 +92,7 @@ func (l *ledger) plan(items []item) (out []planned) {
 // narrowed returns the list of clients of a path, with one that holds already.
 func (l *ledger) narrowed(s *sources, p *pending) *sources {
 	if s != nil && fmt.Sprint(*s) != fmt.Sprint(*p.sources) {
-		l.left(p.at, "a route has one list of clients: no client is served where two meet", "write routes[].sources")
-		return &sources{denyOthers: true}
+		return l.closeSources(p.at, "a route has one list of clients, and two meet", "write routes[].sources")
 	}
 	return p.sources
 }

@@ -43,6 +43,7 @@ type Line struct {
 	Keys      string `json:"keys,omitempty"`   // of the gateway's configuration
 	Reason    string `json:"reason,omitempty"` // of results but Translated
 	Remedy    string `json:"remedy,omitempty"` // of what is left out
+	Closed    bool   `json:"closed,omitempty"` // it is left out, and what it may guard is not served
 }
 
 // Report has the result of each directive, in the order of the source.
@@ -53,6 +54,7 @@ type Report struct {
 	Changed    int      `json:"changed"`
 	Left       int      `json:"left"`
 	Unneeded   int      `json:"unneeded"`
+	Closed     int      `json:"closed"` // of those that are left out
 	Lines      []Line   `json:"lines"`
 	Config     string   `json:"config,omitempty"` // the file of the gateway
 }
@@ -104,6 +106,13 @@ func (l *ledger) result(at pos, result Result, keys, reason, remedy string) {
 	}
 }
 
+// replaced notes that a directive is translated after all, by another that depends on it.
+func (l *ledger) replaced(at pos, keys string) {
+	if line := l.lines[at]; line != nil && !line.Closed {
+		line.Result, line.Keys, line.Reason, line.Remedy = Translated, keys, "", ""
+	}
+}
+
 // mostJoined bounds a text that several results are joined in.
 const mostJoined = 300
 
@@ -138,6 +147,9 @@ func (l *ledger) report(language Language) *Report {
 			line.Result, line.Reason = Left, "the converter does not know it, or not here"
 			line.Remedy = "see docs/moving-in.md for what is translated"
 		}
+		if line.Closed {
+			r.Closed++
+		}
 		switch line.Result {
 		case Translated:
 			r.Translated++
@@ -163,7 +175,11 @@ func (r *Report) Text(all bool) string {
 		if !all && weights[l.Result] < weights[Changed] {
 			continue
 		}
-		fmt.Fprintf(&s, "%s:%d:%d: %s: %s", l.File, l.Line, l.Column, words[l.Result], l.Directive)
+		word := words[l.Result]
+		if l.Closed {
+			word += ", CLOSED"
+		}
+		fmt.Fprintf(&s, "%s:%d:%d: %s: %s", l.File, l.Line, l.Column, word, l.Directive)
 		if l.Keys != "" {
 			fmt.Fprintf(&s, " -> %s", l.Keys)
 		}
@@ -175,7 +191,11 @@ func (r *Report) Text(all bool) string {
 		}
 		s.WriteByte('\n')
 	}
-	fmt.Fprintf(&s, "%d directives: %d translated, %d with a difference, %d left out, %d not needed\n",
-		len(r.Lines), r.Translated, r.Changed, r.Left, r.Unneeded)
+	closed := ""
+	if r.Closed > 0 {
+		closed = fmt.Sprintf(" (%d close what they guard)", r.Closed)
+	}
+	fmt.Fprintf(&s, "%d directives: %d translated, %d with a difference, %d left out%s, %d not needed\n",
+		len(r.Lines), r.Translated, r.Changed, r.Left, closed, r.Unneeded)
 	return s.String()
 }

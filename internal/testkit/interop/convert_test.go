@@ -321,6 +321,62 @@ func convertedFiles(t *testing.T) string {
 
 var convertedCases = []convertedCase{
 	{
+		name: "conditions", proxy: "nginx", source: `
+	geo $inside { default 0; 127.0.0.0/8 1; 192.0.2.0/24 0; }
+	geo $outside { default 1; 127.0.0.1 0; }
+	map $http_user_agent $bot { default 0; "" 0; ~*crawl 1; "~^Bad" 1; exact 1; }
+	map $http_x_key $known { default 0; abc 1; "d e" 1; }
+	server {
+		listen LISTEN; server_name a.example b.example;
+		proxy_set_header Host $http_host;
+		if ($bot) { return 403; }
+		if ($host != a.example) { return 410; }
+		location / { proxy_pass http://ONE; }
+		location /cookie/ { if ($cookie_session = "") { return 401; } proxy_pass http://TWO; }
+		location /value/ { if ($cookie_key != "s3cret") { return 404; } proxy_pass http://TWO; }
+		location /key/ { if ($known = 0) { return 403; } proxy_pass http://TWO; }
+		location /both/ { if ($http_x_key != abc) { return 401; } if ($arg_debug) { return 410; } if ($request_method !~ ^(GET|HEAD)$) { return 405; } proxy_pass http://TWO; }
+		location /geo/ { if ($inside) { return 403; } proxy_pass http://TWO; }
+		location /geo2/ { if ($outside) { return 403; } proxy_pass http://TWO; }
+		location /referer/ { valid_referers none blocked server_names *.friend.example friend.example/page/; if ($invalid_referer) { return 403; } proxy_pass http://TWO; }
+		location /set/ { set $no 0; if ($http_x_key) { set $no 1; } if ($http_x_other = 2) { set $no 0; } if ($no) { return 403; } proxy_pass http://TWO; }
+		location /beta/ { if ($cookie_beta = 1) { proxy_pass http://THREE; } proxy_pass http://TWO; }
+		location /admin { deny all; proxy_pass http://TWO; }
+		location /adminer/ { proxy_pass http://THREE; }
+		location ~ /\.ht { deny all; }
+		location ~ \.php$ { if ($http_x_key != abc) { return 403; } proxy_pass http://THREE; }
+	}`,
+		paths: []string{
+			"/", "/cookie/x", "/value/x", "/key/x", "/both/x", "/both/x?debug=0", "/both/x?debug=1", "/geo/x", "/geo2/x", "/referer/x", "/set/x", "/beta/x", "/admin", "/admin.x", "/adminx/y",
+			"/adminer/x", "/x/.htaccess", "/.ht.php", "/a.php", "/cookie/a.php",
+		},
+		hosts: []string{"a.example", "b.example"},
+		fields: []map[string]string{
+			{"User-Agent": "a CRAWLer"},
+			{"User-Agent": "Badly"},
+			{"User-Agent": "a Bad"},
+			{"User-Agent": "EXACT"},
+			{"Cookie": "session=1"},
+			{"Cookie": "a=b; SESSION=x; key=s3cret"},
+			{"Cookie": "session=; key=s3cret2"},
+			{"Cookie": "xkey=s3cret; beta=1"},
+			{"X-Key": "abc"},
+			{"X-Key": "ABC"},
+			{"X-Key": "d e", "X-Other": "2"},
+			{"X-Key": "0"},
+			{"X-Other": "2"},
+			{"Referer": "https://a.example/x"},
+			{"Referer": "http://x.friend.example"},
+			{"Referer": "https://friend.example/page/1"},
+			{"Referer": "https://friend.example/"},
+			{"Referer": "https://evil.example/a.example"},
+			{"Referer": "none"},
+			{"Referer": "https://a.example.evil/"},
+			{"Referer": "https://a.example:8443/"},
+		},
+		ignored: forwardedFields,
+	},
+	{
 		name: "reverse proxy", proxy: "nginx", source: `
 	upstream app { server ONE; keepalive 4; }
 	server {
