@@ -24,12 +24,21 @@ func makeFolder(in string) (dir string, held *os.File, err error) {
 		return "", nil, err
 	}
 	if held, err = os.Open(dir); err == nil {
-		err = unix.Flock(int(held.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		err = lockFolder(int(held.Fd()))
 	}
 	if err != nil {
 		return "", nil, errors.Join(err, os.Remove(dir))
 	}
 	return dir, held, nil
+}
+
+// lockFolder locks a folder. It waits: another node that starts at the same time locks each folder for as long as it looks whether sockets are in it.
+func lockFolder(fd int) error {
+	for {
+		if err := unix.Flock(fd, unix.LOCK_EX); err != unix.EINTR {
+			return err
+		}
+	}
 }
 
 // removeStale removes folders of this user with sockets of a registrar that no process holds. One without sockets may be in the making.

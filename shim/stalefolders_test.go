@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -105,4 +106,24 @@ func TestARegistrarHoldsItsFolder(t *testing.T) {
 	if left, _ := os.ReadDir(os.TempDir()); len(left) != 0 {
 		t.Errorf("%v are left", left)
 	}
+}
+
+// TestFoldersOfNodesThatStartTogether: a node that looks whether a folder is stale does not make the start of another one fail.
+func TestFoldersOfNodesThatStartTogether(t *testing.T) {
+	in := t.TempDir()
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 50 {
+				dir, held, err := makeFolder(in)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_ = os.Remove(dir)
+				_ = held.Close()
+			}
+		})
+	}
+	all.Wait()
 }
