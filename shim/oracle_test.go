@@ -1,14 +1,11 @@
 package shim
 
 import (
-	"context"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 )
 
 // oracleParts are the arguments of the program of testdata/oracle.c.
@@ -36,17 +33,11 @@ var oracleModes = []struct {
 // oracle runs a part of the program, and returns what it prints.
 func oracle(t *testing.T, program, part string, env ...string) []string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 3*limit)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(compiled.dir, program), part)
-	cmd.Env = append(os.Environ(), env...)
-	cmd.Stderr = os.Stderr
-	cmd.WaitDelay = time.Second
-	out, err := cmd.Output()
-	if err != nil {
-		t.Errorf("%s: %v", part, err)
+	out, failure := spawn(t, filepath.Join(compiled.dir, program), env, part)
+	if failure != "" {
+		t.Errorf("%s: %s", part, failure)
 	}
-	return strings.Split(strings.TrimSpace(string(out)), "\n")
+	return strings.Split(strings.TrimSpace(out), "\n")
 }
 
 // compileOracle makes a program of testdata.

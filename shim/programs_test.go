@@ -27,7 +27,12 @@ var compiled struct {
 }
 
 func TestMain(m *testing.M) {
+	if os.Getenv(spawnerVariable) != "" {
+		serveSpawner()
+		return
+	}
 	code := m.Run()
+	endSpawner()
 	if compiled.dir != "" {
 		os.RemoveAll(compiled.dir)
 	}

@@ -25,6 +25,8 @@
 
 #include "loopback.h"
 
+#define SHORT 20 /* ms, for what is there soon as a rule, and does not change what is shown if it comes later */
+
 /* Buffers for an option that are much longer than it. */
 static void long_options(void)
 {
@@ -51,17 +53,17 @@ static void error_queue(void)
 	int client, server, a = bound(SOCK_DGRAM), b = bound(SOCK_DGRAM);
 	stream_pair(&client, &server);
 	send(server, "stream", 6, 0);
-	pause_ms(100);
+	await(client, POLLIN);
 	receive("stream, errors", client, MSG_ERRQUEUE, -1);
 	receive("stream, bytes", client, 0, -1);
 	receive("stream, errors without MSG_DONTWAIT", client, MSG_ERRQUEUE, -1);
 	put(a, b, "datagram");
-	pause_ms(100);
+	await(b, POLLIN);
 	receive("datagram, errors", b, MSG_ERRQUEUE, -1);
 	receive("datagram", b, 0, a);
 	show("connect", aim_at(b, a));
 	put(a, b, "connected");
-	pause_ms(100);
+	await(b, POLLIN);
 	receive("connected, errors", b, MSG_ERRQUEUE, -1);
 	receive("connected", b, 0, a);
 	struct iovec part = {(char[10]){0}, 10};
@@ -99,39 +101,55 @@ static void woken(void)
 	show("shutdown of one without a peer", shutdown(peer, SHUT_RDWR));
 }
 
+/* come shows a datagram that is under way, or was there before. */
+static void come(const char *what, int fd, int from)
+{
+	await(fd, POLLIN);
+	receive(what, fd, 0, from);
+}
+
+/* waiting sends three datagrams, which are there as a rule when it returns. */
+static void waiting(int a, int b, const char *first)
+{
+	char big[200];
+	memset(big, 'z', sizeof big - 1);
+	big[sizeof big - 1] = 0;
+	put(a, b, first);
+	put(a, b, "");
+	put(a, b, big);
+	await(b, POLLIN);
+	pause_ms(SHORT);
+}
+
 /* disconnected: what waits when a UDP socket gets a peer or loses it keeps its bytes and its sender. */
 static void disconnected(void)
 {
 	int a = bound(SOCK_DGRAM), b = bound(SOCK_DGRAM);
 	struct sockaddr none = {.sa_family = AF_UNSPEC};
-	char big[200];
-	memset(big, 'z', sizeof big - 1);
-	big[sizeof big - 1] = 0;
 	show("connect", aim_at(b, a));
-	put(a, b, "one");
-	put(a, b, "");
-	put(a, b, big);
-	pause_ms(100);
+	waiting(a, b, "one");
 	show("disconnect", connect(b, &none, sizeof none));
 	put(a, b, "two");
-	pause_ms(100);
-	receive("short", b, 0, a);
-	receive("empty", b, 0, a);
-	receive("long", b, 0, a);
-	receive("since", b, 0, a);
+	come("short", b, a);
+	come("empty", b, a);
+	come("long", b, a);
+	come("since", b, a);
 	receive("none", b, 0, a);
-	put(a, b, "three");
-	put(a, b, "");
-	put(a, b, big);
-	pause_ms(100);
+	waiting(a, b, "three");
 	show("connect again", aim_at(b, a));
 	put(a, b, "four");
-	pause_ms(100);
-	receive("short", b, 0, a);
-	receive("empty", b, 0, a);
-	receive("long", b, 0, a);
-	receive("since", b, 0, a);
+	come("short", b, a);
+	come("empty", b, a);
+	come("long", b, a);
+	come("since", b, a);
 	receive("none", b, 0, a);
+}
+
+/* failed sends a datagram to a closed port and waits for the ICMP error. */
+static void failed(int fd)
+{
+	show("send", send(fd, "x", 1, 0));
+	await(fd, 0);
 }
 
 /* refusals: an ICMP error is an error once, and never a datagram. */
@@ -142,31 +160,25 @@ static void refusals(void)
 	struct sockaddr none = {.sa_family = AF_UNSPEC};
 	close(gone);
 	show("connect", aim(b, &to));
-	show("send", send(b, "x", 1, 0));
-	pause_ms(100);
+	failed(b);
 	show("SO_ERROR", error_of(b));
 	show("SO_ERROR again", error_of(b));
 	receive("nothing", b, 0, -1);
-	show("send", send(b, "x", 1, 0));
-	pause_ms(100);
+	failed(b);
 	receive("refused", b, 0, -1);
 	receive("nothing", b, 0, -1);
-	show("send", send(b, "x", 1, 0));
-	pause_ms(100);
+	failed(b);
 	show("SO_ERROR", error_of(b));
 	show("disconnect", connect(b, &none, sizeof none));
 	receive("nothing", b, 0, -1);
 	put(a, b, "one");
-	pause_ms(100);
-	receive("one", b, 0, a);
+	come("one", b, a);
 	show("connect", aim(b, &to));
-	show("send", send(b, "x", 1, 0));
-	pause_ms(100);
+	failed(b);
 	show("SO_ERROR", error_of(b));
 	show("another peer", aim_at(b, a));
 	put(a, b, "two");
-	pause_ms(100);
-	receive("two", b, 0, a);
+	come("two", b, a);
 	receive("nothing", b, 0, -1);
 }
 
@@ -187,9 +199,9 @@ static void ends(void)
 		stream_pair(&client, &server);
 		send(client, "x", 1, 0);
 		setsockopt(server, SOL_SOCKET, SO_LINGER, &abort, sizeof abort);
-		pause_ms(100);
+		await(server, POLLIN);
 		close(server);
-		pause_ms(100);
+		await(client, 0);
 		struct iovec part = {"y", 1};
 		struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1};
 		show("first", i == 0 ? send(client, "y", 1, 0) : sendmsg(client, &m, 0));
@@ -285,16 +297,18 @@ static void lengths(void)
 	show("nothing", unread(b));
 	put(a, b, "");
 	put(a, b, "three");
-	pause_ms(100);
+	await(b, POLLIN);
 	show("empty", unread(b));
 	receive("empty", b, 0, a);
+	await(b, POLLIN);
 	show("five", unread(b));
 	put(a, b, "nine more");
-	pause_ms(100);
+	pause_ms(SHORT);
 	show("five", unread(b));
 	show("connect", aim_at(b, a));
 	show("five", unread(b));
 	receive("five", b, 0, a);
+	await(b, POLLIN);
 	show("nine", unread(b));
 }
 
@@ -345,22 +359,22 @@ static void more(void)
 	show("connect", aim(b, &to));
 	show("one", send(b, "one", 3, MSG_MORE));
 	show("two", send(b, "two", 3, MSG_MORE));
-	pause_ms(100);
+	pause_ms(SHORT);
 	show("nothing yet", recv(a, data, sizeof data, 0));
 	show("three", write(b, "three", 5));
-	pause_ms(100);
+	await(a, POLLIN);
 	long n = show("all", recv(a, data, sizeof data, 0));
 	printf("%.*s\n", (int)n, data);
 	show("none", recv(a, data, sizeof data, 0));
 	show("with an address", sendto(c, "x", 1, MSG_MORE, (struct sockaddr *)&to, sizeof to));
 	show("end", sendto(c, "yz", 2, 0, (struct sockaddr *)&to, sizeof to));
-	pause_ms(100);
+	await(a, POLLIN);
 	n = show("all", recv(a, data, sizeof data, 0));
 	printf("%.*s\n", (int)n, data);
 	show("long", send(b, big, sizeof big, MSG_MORE));
 	show("too long", send(b, big, sizeof big, 0));
 	show("after it", send(b, "new", 3, 0));
-	pause_ms(100);
+	await(a, POLLIN);
 	n = show("all", recv(a, data, sizeof data, 0));
 	printf("%.*s\n", (int)n, data);
 }
@@ -380,6 +394,16 @@ static void devices(void)
 	}
 }
 
+/*
+ * await_error waits for the ICMP error of a datagram. The library looks for one at a send only where the last send was a millisecond ago, which is
+ * as much as a tick of the coarse clock later (failed_before in pending.c).
+ */
+static void await_error(int fd)
+{
+	await(fd, 0);
+	pause_ms(SHORT);
+}
+
 /* plain_calls reads and writes datagrams by calls of files, and asks for names and options in odd states. */
 static void plain_calls(void)
 {
@@ -396,36 +420,37 @@ static void plain_calls(void)
 	put(b, a, "there");
 	put(b, a, "");
 	put(b, a, "cut");
-	pause_ms(100);
+	await(a, POLLIN);
 	long n = show("read", read(a, data, sizeof data));
 	printf("%.*s\n", (int)n, data);
+	await(a, POLLIN);
 	n = show("readv", readv(a, parts, 2));
 	printf("%.*s\n", (int)n, data);
+	await(a, POLLIN);
 	show("read of nothing", read(a, data, sizeof data));
+	await(a, POLLIN);
 	show("read of a part", read(a, data, 1));
 	show("write", write(a, "x", 1));
 	show("writev", writev(a, parts, 1));
 	put(b, a, "again");
-	pause_ms(100);
+	await(a, POLLIN);
 	show("read of a duplicate", read(dup(a), data, sizeof data));
 	show("read without any", read(a, data, sizeof data));
 	show("sendto of nothing", sendto(c, NULL, 0, 0, (struct sockaddr *)&to, sizeof to));
 	printf("it has a port: %d\n", name_of(c).sin_port != 0);
 	show("connect to nobody", aim(b, &closed));
 	show("write", write(b, "x", 1));
-	pause_ms(100);
+	await_error(b);
 	show("write", write(b, "x", 1));
-	pause_ms(100);
 	show("read", read(b, data, sizeof data));
 	show("send", send(b, "x", 1, 0));
-	pause_ms(100);
+	await_error(b);
 	show("send", send(b, "x", 1, 0));
-	pause_ms(100);
 	show("recv", recv(b, data, sizeof data, 0));
 	show("AF_UNSPEC of a fresh stream", connect(s, &none, sizeof none));
 	fcntl(s, F_SETFL, O_NONBLOCK);
 	show("connect", aim(s, &closed));
-	pause_ms(100);
+	await(s, POLLOUT);
 	show("error", error_of(s));
 	show("TCP_NODELAY", getsockopt(s, IPPROTO_TCP, TCP_NODELAY, &value, &len));
 	printf("%d\n", value);
@@ -444,7 +469,7 @@ int main(int n, char **args)
 		{"plain-calls", plain_calls}, {"more", more}, {"devices", devices},
 	};
 	signal(SIGPIPE, SIG_IGN);
-	alarm(10);
+	alarm(80);
 	for (size_t i = 0; n == 2 && i < sizeof parts / sizeof *parts; i++)
 		if (strcmp(parts[i].name, args[1]) == 0) {
 			parts[i].run();

@@ -4,6 +4,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -16,6 +17,13 @@ static inline void pause_ms(int ms)
 {
 	struct timespec t = {ms / 1000, ms % 1000 * 1000000};
 	nanosleep(&t, NULL);
+}
+
+/* await waits until a socket has one of the events, an error or a hang-up. What does not come shows in the next line. */
+static inline void await(int fd, int events)
+{
+	struct pollfd p = {.fd = fd, .events = (short)events};
+	poll(&p, 1, 20000);
 }
 
 static inline struct sockaddr_in at(const char *ip, int port)
