@@ -164,6 +164,9 @@ func (k *sock) enterPort(port uint16) {
 func (k *sock) leave() {
 	k.s.mu.Lock()
 	delete(k.s.all, k)
+	if k.s.leaving[k.cookie] == k {
+		delete(k.s.leaving, k.cookie)
+	}
 	drop(k.s.bound, k.port, k)
 	k.s.mu.Unlock()
 	k.s.gone.Broadcast()

@@ -232,6 +232,10 @@ func (c *channel) handle(b []byte, fds []int) (reply, error) {
 		return r, nil
 	case q.op == opResolve:
 		return r, c.resolve(&q, &r)
+	case q.op == opRelease:
+		c.user.begin()
+		defer c.user.end()
+		return r, c.release(&q)
 	case len(fds) == 0:
 		return r, syscall.EBADF
 	}

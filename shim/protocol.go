@@ -53,6 +53,7 @@ const (
 	opErrors
 	opPending
 	opMore
+	opRelease
 )
 
 // Bits of MORE's arg, behind the size of the datagram.
@@ -164,7 +165,7 @@ func decodeRequest(b []byte) (r request, err error) {
 		process: order.Uint32(b[requestProcessAt:]),
 	}
 	n := order.Uint32(b[44:])
-	if v := order.Uint16(b[2:]); v != Version || r.op < opHello || r.op > opMore || n > maxRequestValue {
+	if v := order.Uint16(b[2:]); v != Version || r.op < opHello || r.op > opRelease || n > maxRequestValue {
 		return r, fmt.Errorf("%w: version %d, operation %d, %d bytes of value", errProtocol, v, r.op, n)
 	}
 	r.value = b[requestValueAt : requestValueAt+int(n)]

@@ -39,7 +39,7 @@ int main(void) {
 	C(SHIM_RESOLVE); C(SHIM_INTERFACES); C(SHIM_RENEW); C(SHIM_RENEWABLE); C(SHIM_ERROR_REPORTED); C(SHIM_END_REPORTED); C(SHIM_REQUEST_VALUE); C(SHIM_REPLY_VALUE); 
 	C(SHIM_DATAGRAM_PKTINFO); C(SHIM_DATAGRAM_TOS); C(SHIM_DATAGRAM_HOP_LIMIT); C(SHIM_DATAGRAM_MAPPED);
 	C(SHIM_HEADERS); C(SHIM_ERRORS); C(SHIM_FORM_MASK); C(SHIM_FORM); C(SHIM_FORM_CONNECTED); C(SHIM_FORM_ERRORS); C(SHIM_FORM_QUEUE);
-	C(SHIM_MORE); C(SHIM_MORE_SIZE); C(SHIM_MORE_PIECE); C(SHIM_MORE_NAMELESS); C(SHIM_MORE_FAILED); C(SHIM_FORM_JOINS);
+	C(SHIM_RELEASE); C(SHIM_MORE); C(SHIM_MORE_SIZE); C(SHIM_MORE_PIECE); C(SHIM_MORE_NAMELESS); C(SHIM_MORE_FAILED); C(SHIM_FORM_JOINS);
 	C(SHIM_PENDING); C(SHIM_NOTICES); C(SHIM_TAKE); C(SHIM_HOLD); S(shim_pending);
 	C(SHIM_WANT_PERMIT); C(SHIM_PERMIT); C(SHIM_DATAGRAM_STAMPING); C(SHIM_DATAGRAM_ORIGINAL); C(SHIM_DATAGRAM_OVERFLOW); S(shim_error); O(shim_error, info); O(shim_error, origin); O(shim_error, data); O(shim_error, time);
 	printf("magic %s\n", SHIM_NAME_MAGIC);
@@ -155,6 +155,7 @@ SHIM_FORM %d
 SHIM_FORM_CONNECTED %d
 SHIM_FORM_ERRORS %d
 SHIM_FORM_QUEUE %d
+SHIM_RELEASE %d
 SHIM_MORE %d
 SHIM_MORE_SIZE %d
 SHIM_MORE_PIECE %d
@@ -184,7 +185,7 @@ magic %s
 		opHello, opBind, opConnect, opListen, opNames, opSetOption, opGetOption, opResolve, opInterfaces, opRenew, renewable[0], errorReported, endReported,
 		maxRequestValue, maxReplyValue, wantPktInfo, wantTOS, wantHopLimit, wantMapped,
 		opHeaders, opErrors, formMask, formValue, formConnected, formErrors, formQueue,
-		opMore, moreSize, morePiece, moreNameless, moreFailed, formJoins, opPending, noticesTaken, takeError, holdNotice, pendingSize, wantPermit, macSize, wantStamping, wantOriginal, wantOverflow, errorSize, errorInfoAt, errorFromAt, errorDataAt, errorTimeAt, nameMagic)
+		opRelease, opMore, moreSize, morePiece, moreNameless, moreFailed, formJoins, opPending, noticesTaken, takeError, holdNotice, pendingSize, wantPermit, macSize, wantStamping, wantOriginal, wantOverflow, errorSize, errorInfoAt, errorFromAt, errorDataAt, errorTimeAt, nameMagic)
 	if string(out) != want {
 		t.Errorf("protocol.h and protocol.go differ:\n%s", diff(string(out), want))
 	}
@@ -256,7 +257,7 @@ func TestRequestsOfAnotherLanguage(t *testing.T) {
 		"long":      func() []byte { return append(b[:], 0) },
 		"version":   func() []byte { b[2]++; return b[:] },
 		"operation": func() []byte { b[0] = 0; return b[:] },
-		"too high":  func() []byte { b[0] = byte(opMore) + 1; return b[:] },
+		"too high":  func() []byte { b[0] = byte(opRelease) + 1; return b[:] },
 		"value":     func() []byte { order.PutUint32(b[44:], maxRequestValue+1); return b[:] },
 		"family":    func() []byte { b[8] = 77; return b[:] },
 	} {
@@ -270,7 +271,7 @@ func TestRequestsOfAnotherLanguage(t *testing.T) {
 // FuzzRequest decodes any bytes. What is a request encodes to the same again, apart from what has no meaning.
 func FuzzRequest(f *testing.F) {
 	for _, a := range addrs {
-		for o := opHello; o <= opMore; o++ {
+		for o := opHello; o <= opRelease; o++ {
 			var b [requestSize]byte
 			(&request{op: o, id: 1, addr: a, level: 6, name: 1, arg: 4, value: []byte{1, 0, 0, 0}}).encode(b[:])
 			f.Add(b[:])

@@ -115,6 +115,7 @@ type Server struct {
 	listeners map[*socket.Listener]*listener    // of programs, for connections of others on the same stack
 	ports     map[uint16]map[*listener]struct{} // the same by port
 	bound     map[uint16]map[*sock]struct{}     // sockets that have reserved a port, until it is free
+	leaving   map[uint64]*sock                  // of bound, by cookie: those that are no longer in sockets
 }
 
 // New listens at cfg.Path and serves until Close.
@@ -126,7 +127,7 @@ func New(cfg Config) (*Server, error) {
 	s := &Server{
 		cfg: cfg, process: newInstance(), mayBindLowPorts: (*channel).mayBindLow,
 		users: map[uint32]*user{}, sockets: map[uint64]*sock{}, all: map[*sock]struct{}{}, channels: map[*channel]struct{}{},
-		listeners: map[*socket.Listener]*listener{}, ports: map[uint16]map[*listener]struct{}{}, bound: map[uint16]map[*sock]struct{}{}, notice: -1,
+		listeners: map[*socket.Listener]*listener{}, ports: map[uint16]map[*listener]struct{}{}, bound: map[uint16]map[*sock]struct{}{}, leaving: map[uint64]*sock{}, notice: -1,
 	}
 	s.gone.L = &s.mu
 	s.ctx, s.cancel = context.WithCancel(context.Background())

@@ -361,6 +361,9 @@ func (s *Server) forget(k *sock, errno syscall.Errno) {
 	defer s.mu.Unlock()
 	if s.sockets[k.cookie] == k {
 		delete(s.sockets, k.cookie)
+		if k.port != 0 {
+			s.leaving[k.cookie] = k
+		}
 	}
 	switch {
 	case k.attempted:

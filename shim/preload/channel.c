@@ -302,11 +302,11 @@ static int cause_of_silence(int cause)
 	return ENETDOWN;
 }
 
-int request(struct shim_request *q, int fd, struct shim_reply *reply, int *memory)
+/* try_request is request without a line on standard error, and with the errno of the call that has failed. */
+static int try_request(struct shim_request *q, int fd, struct shim_reply *reply, int *memory)
 {
 	uint64_t process = (uint64_t)getpid();
-	int saved = errno, i = own_memory() ? take(process) : -1, result;
-	errno = 0;
+	int i = own_memory() ? take(process) : -1, result;
 	if (i >= 0) {
 		result = on(&channels[i].open, q, fd, reply, memory);
 		give_back(i, process);
@@ -315,12 +315,32 @@ int request(struct shim_request *q, int fd, struct shim_reply *reply, int *memor
 		result = on(&own, q, fd, reply, memory);
 		hang_up(&own);
 	}
-	if (result == 0) {
+	return result;
+}
+
+int request(struct shim_request *q, int fd, struct shim_reply *reply, int *memory)
+{
+	int saved = errno;
+	errno = 0;
+	if (try_request(q, fd, reply, memory) == 0) {
 		errno = saved;
 		return 0;
 	}
 	errno = cause_of_silence(errno);
 	return -1;
+}
+
+void request_quietly(struct shim_request *q)
+{
+	uint64_t process = (uint64_t)getpid();
+	struct shim_reply reply;
+	int saved = errno;
+	bool known = false;
+	for (int i = 0; i < CHANNELS && !known; i++)
+		known = atomic_load_explicit(&channels[i].word, memory_order_relaxed) >> 1 == process;
+	if (known)
+		try_request(q, -1, &reply, NULL);
+	errno = saved;
 }
 
 /*

@@ -84,6 +84,8 @@ static int duplicated(int fd, int got)
 {
 	if (got >= 0 && maybe_datagram(fd))
 		note_datagram(got);
+	if (got >= 0 && maybe_port(fd))
+		note_port(got);
 	if (got > STDERR_FILENO && has_rings(fd)) {
 		rings_renew(got);
 		rings_copy(fd, got);
@@ -101,21 +103,34 @@ void rings_renew(int fd)
 INTERPOSED int close(int fd)
 {
 	closing(fd);
-	return (int)KERNEL(close, fd);
+	uint64_t port = port_closing(fd);
+	int result = (int)KERNEL(close, fd);
+	port_closed(port);
+	return result;
 }
+
+#define MOST_PORTS 64 /* that one close_range waits for */
 
 INTERPOSED int close_range(unsigned first, unsigned last, int flags)
 {
+	uint64_t port[MOST_PORTS];
+	size_t ports = 0;
 	/* With CLOEXEC nothing is closed now, but by exec, which leaves all rings that stay open. */
 	if ((flags & 4 /* CLOSE_RANGE_CLOEXEC */) == 0)
-		for (unsigned fd = first; fd <= last && fd < RINGS_DESCRIPTORS; fd++)
+		for (unsigned fd = first; fd <= last && fd < RINGS_DESCRIPTORS; fd++) {
 			closing((int)fd);
+			if (ports < MOST_PORTS && (port[ports] = port_closing((int)fd)) != 0)
+				ports++;
+		}
 #ifdef SYS_close_range
-	return (int)KERNEL(close_range, first, last, flags);
+	int result = (int)KERNEL(close_range, first, last, flags);
 #else
+	int result = -1;
 	errno = ENOSYS;
-	return -1;
 #endif
+	for (size_t i = 0; i < ports; i++)
+		port_closed(port[i]);
+	return result;
 }
 
 INTERPOSED void closefrom(int first)
@@ -141,7 +156,10 @@ INTERPOSED int dup3(int fd, int to, int flags)
 		return (int)KERNEL(dup3, fd, to, flags);
 	duplicating(fd, to);
 	closing(to);
-	return duplicated(fd, (int)KERNEL(dup3, fd, to, flags));
+	uint64_t port = port_closing(to);
+	int got = duplicated(fd, (int)KERNEL(dup3, fd, to, flags));
+	port_closed(port);
+	return got;
 }
 
 INTERPOSED int dup2(int fd, int to)
@@ -359,6 +377,7 @@ INTERPOSED int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *acti
 void rings_sandbox(void)
 {
 	if (own_memory()) {
+		no_more_waits();
 		rings_end();
 		ring_sandbox(); /* a listener of before still accepts rings to other programs, and leaves them */
 	} else {

@@ -100,6 +100,17 @@ bool write_datagram(int fd, const struct iovec *parts, size_t n, ssize_t *result
 #endif
 uint64_t cookie_of(int fd);
 
+/*
+ * Of closed.c. note_port is that fd may get a port that close(2) frees. port_closing comes before fd is closed or replaced, and returns
+ * what port_closed takes after it: 0 where nothing is to be freed. port_closed waits until the node has freed the port, and keeps errno.
+ * no_more_waits is for processes that may soon make no system calls but those that their filter permits.
+ */
+void note_port(int fd);
+bool maybe_port(int fd);
+uint64_t port_closing(int fd);
+void port_closed(uint64_t cookie);
+void no_more_waits(void);
+
 /* set_mark makes an AF_UNIX socket one of the stack. */
 int set_mark(int fd, int family);
 
@@ -112,6 +123,9 @@ int set_mark(int fd, int family);
  * memory, or closed where that is NULL.
  */
 int request(struct shim_request *q, int fd, struct shim_reply *reply, int *memory);
+
+/* request_quietly is request where the process has a channel to the node already. Without a reply it says nothing, and keeps errno. */
+void request_quietly(struct shim_request *q);
 
 /* ask is request for callers that have no other use of the reply's error: it is errno of the result -1. */
 int ask(struct shim_request *q, int fd, struct shim_reply *reply);

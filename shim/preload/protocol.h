@@ -51,6 +51,8 @@ enum {
 	                     datagram was to go, and value struct shim_error with what is known of the datagram behind it */
 	SHIM_MORE = 15, /* A datagram comes that may join others (UDP_CORK, MSG_MORE). arg: its size and bits. EMSGSIZE: too long with those that wait,
 	                   which are dropped */
+	SHIM_RELEASE = 16, /* The program has closed a socket: value is its cookie. The reply comes once the node has freed the port, or another descriptor
+	                      keeps the socket open. Without a descriptor. A node that does not know it closes the channel */
 	SHIM_RENEW = 11, /* The socket takes the place of one whose connection has failed or was ended: value is the cookie of that, arg bits */
 };
 

@@ -39,8 +39,10 @@ static int open_socket(int domain, int type, int unix_type)
 		return -1;
 	}
 	rings_renew(fd);
-	if (unix_type == SOCK_SEQPACKET)
+	if (unix_type == SOCK_SEQPACKET) {
 		note_datagram(fd);
+		note_port(fd);
+	}
 	if (set_mark(fd, domain) == 0 && (unix_type == SOCK_STREAM || register_datagram(fd) == 0))
 		return fd;
 	int cause = errno;
@@ -102,8 +104,10 @@ INTERPOSED int bind(int fd, const struct sockaddr *addr, socklen_t len)
 		reply.len = 0;
 		result = ask(&q, fd, &reply);
 	}
-	if (result == 0)
+	if (result == 0) {
+		note_port(fd);
 		remember_bind(fd, &q.addr, &reply);
+	}
 	else if (!renewable(&reply))
 		report_cause(&reply);
 	return result;
@@ -225,8 +229,10 @@ INTERPOSED int listen(int fd, int backlog)
 		return -1;
 	}
 	int result = ask(&q, fd, &reply);
-	if (result == 0)
+	if (result == 0) {
+		note_port(fd);
 		remember_listen(fd, backlog);
+	}
 	return result;
 }
 
