@@ -104,6 +104,7 @@ tcp               : packet wire clock ip tcp/auth tcp/buffer tcp/cc tcp/ecn tcp/
 rdma/roce         : wire
 rdma/memory       :
 rdma/transport    : wire clock rdma/memory rdma/roce
+rdma/cm           : wire clock
 stack             : packet wire ring clock pmd gpukern
 stack/host        : packet ring clock wire pmd gpukern ip tcp udp stack
 node/nexthop      : internal/rtnl
@@ -271,7 +272,7 @@ golang.org/x/term                 : cmd/millrace
 
 // pure lists the packages that have no goroutines, channels, locks, clocks, files or logs: time
 // and packets come in as arguments.
-var pure = []string{"packet", "wire", "clock", "filter", "filter/initial", "filter/inspect", "filter/inspect/applayer", "filter/inspect/ascii", "filter/inspect/httpmsg", "filter/inspect/inflate", "filter/reassembly", "filter/regex", "filter/signature", "l4/quiclb", "l4/role", "gateway/maglev", "l7/rewrite", "internal/random", "internal/ports", "ip", "udp", "tcp", "rdma/memory", "rdma/roce", "rdma/transport", "internal/testkit/netsim", "internal/testkit/script"}
+var pure = []string{"packet", "wire", "clock", "filter", "filter/initial", "filter/inspect", "filter/inspect/applayer", "filter/inspect/ascii", "filter/inspect/httpmsg", "filter/inspect/inflate", "filter/reassembly", "filter/regex", "filter/signature", "l4/quiclb", "l4/role", "gateway/maglev", "l7/rewrite", "internal/random", "internal/ports", "ip", "udp", "tcp", "rdma/memory", "rdma/roce", "rdma/transport", "rdma/cm", "internal/testkit/netsim", "internal/testkit/script"}
 
 const (
 	root   = "../.."
