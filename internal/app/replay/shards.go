@@ -48,15 +48,18 @@ type shardPacket struct {
 	before uint64
 }
 
-// The bounds of a round, and how many there are at the same time: they bound memory, and engines that have little to do in one
-// round go on with the next ones.
+// The bounds of a round.
 const (
 	roundBytes   = 4 << 20
 	roundRecords = 16 << 10
-	rounds       = 6
 )
 
+// roundsInFlight returns how many rounds there are at the same time. They bound memory; engines that have little to do in one
+// round go on with the next ones, for which 16 engines need more than six rounds.
+func roundsInFlight(engines int) int { return max(6, engines) }
+
 func newShards(of *Inspection, engines int) *shards {
+	rounds := roundsInFlight(engines)
 	s := &shards{of: of, order: make(chan *round, rounds), free: make(chan *round, rounds), written: make(chan struct{})}
 	for range rounds {
 		s.free <- &round{shares: make([]share, engines)}
