@@ -44,10 +44,10 @@ var table = []field{
 	{name: "request_id", text: func(r *Record) string { return r.RequestID }},
 	{name: "user", text: func(r *Record) string { return r.User }},
 	{name: "cache", text: func(r *Record) string { return r.Cache }},
-	{name: "status", number: func(b []byte, r *Record) []byte { return strconv.AppendInt(b, int64(r.Status), 10) }},
-	{name: "attempts", number: func(b []byte, r *Record) []byte { return strconv.AppendInt(b, int64(r.Attempts), 10) }},
-	{name: "bytes_in", number: func(b []byte, r *Record) []byte { return strconv.AppendUint(b, r.BytesIn, 10) }},
-	{name: "bytes_out", number: func(b []byte, r *Record) []byte { return strconv.AppendUint(b, r.BytesOut, 10) }},
+	{name: "status", number: func(b []byte, r *Record) []byte { return appendInt(b, r.Status) }},
+	{name: "attempts", number: func(b []byte, r *Record) []byte { return appendInt(b, r.Attempts) }},
+	{name: "bytes_in", number: func(b []byte, r *Record) []byte { return appendUint(b, r.BytesIn) }},
+	{name: "bytes_out", number: func(b []byte, r *Record) []byte { return appendUint(b, r.BytesOut) }},
 	{name: "seconds", number: func(b []byte, r *Record) []byte { return appendSeconds(b, r.Began) }},
 	{name: "time_clf", moment: (*moments).appendCLF},
 	{name: "client_address", exact: func(b []byte, r *Record) []byte {
@@ -152,13 +152,35 @@ func CheckField(name string) error {
 
 // appendSeconds appends a time with microseconds.
 func appendSeconds(b []byte, d time.Duration) []byte {
-	us := d.Round(time.Microsecond).Microseconds()
-	b = strconv.AppendInt(b, us/1e6, 10)
-	b = append(b, '.')
-	for digit := int64(1e5); digit > 0; digit /= 10 {
-		b = append(b, '0'+byte(us/digit%10))
+	us := uint64(max(d+time.Microsecond/2, 0)) / 1000
+	if us < 1e6 {
+		b = append(b, '0')
+	} else {
+		b = strconv.AppendUint(b, us/1e6, 10)
+		us %= 1e6
 	}
-	return b
+	high, low := us/1000, us%1000
+	return append(b, '.', '0'+byte(high/100), '0'+byte(high/10%10), '0'+byte(high%10), '0'+byte(low/100), '0'+byte(low/10%10), '0'+byte(low%10))
+}
+
+func appendInt(b []byte, n int) []byte {
+	if n < 0 {
+		return strconv.AppendInt(b, int64(n), 10)
+	}
+	return appendUint(b, uint64(n))
+}
+
+// appendUint appends a number. Most have three digits or less, for which the general way is long.
+func appendUint(b []byte, n uint64) []byte {
+	switch {
+	case n < 10:
+		return append(b, '0'+byte(n))
+	case n < 100:
+		return append(b, '0'+byte(n/10), '0'+byte(n%10))
+	case n < 1000:
+		return append(b, '0'+byte(n/100), '0'+byte(n/10%10), '0'+byte(n%10))
+	}
+	return strconv.AppendUint(b, n, 10)
 }
 
 // moments are the times of a line, as text. Most lines of a loop have the second of the one before, which is not formatted again.

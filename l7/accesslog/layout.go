@@ -10,8 +10,9 @@ import (
 // Layout holds the fields of lines and their form. It is immutable.
 type Layout struct {
 	parts  []part
-	object bool // lines are objects of JSON
-	weigh  bool // with the number of requests that a line stands for
+	runs   []run // of an object: its parts, put together
+	object bool  // lines are objects of JSON
+	weigh  bool  // with the number of requests that a line stands for
 }
 
 // part is text, a field, or in an object both: its name and its value.
@@ -33,6 +34,7 @@ func JSON(names []string) (*Layout, error) {
 		}
 		l.parts = append(l.parts, part{string(append(appendJSON([]byte(","), name), ':')), f})
 	}
+	l.runs = runsOf(l.parts)
 	return l, nil
 }
 
@@ -86,16 +88,21 @@ func (l *Layout) ReadsHello() bool {
 }
 
 // append appends the line of a record, without its end.
-func (l *Layout) append(b []byte, m *moments, r *Record, weight int) []byte {
+func (l *Layout) append(b []byte, m *memory, r *Record, weight int) []byte {
 	if !l.object {
 		for i := range l.parts {
-			b = l.parts[i].appendText(b, m, r)
+			b = l.parts[i].appendText(b, &m.moments, r)
 		}
 		return b
 	}
 	start := len(b)
-	for i := range l.parts {
-		b = l.parts[i].appendMember(b, m, r)
+	m.use(l)
+	for i := range l.runs {
+		if q := &l.runs[i]; q.steady != nil {
+			b = q.append(b, m.runs[i], r)
+		} else {
+			b = q.parts[0].appendMember(b, &m.moments, r)
+		}
 	}
 	if l.weigh {
 		b = append(b, `,"weight":`...)

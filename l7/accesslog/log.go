@@ -221,7 +221,7 @@ func (l *Layout) weighed(weigh bool) *Layout {
 // Lines makes the lines of one loop. The zero value is ready to be used.
 type Lines struct {
 	text    []byte
-	moments moments
+	memory  memory
 	skipped metrics.Counter
 }
 
@@ -243,9 +243,9 @@ func (l *Lines) Write(to *Log, r *Record) {
 
 // append appends the line of a record.
 func (l *Lines) append(b []byte, now time.Time, to *Log, r *Record, weight int) []byte {
-	l.moments.set(now)
+	l.memory.set(now)
 	if to.header != nil {
-		b = to.header.append(b, &l.moments, r)
+		b = to.header.append(b, &l.memory.moments, r)
 	}
-	return append(to.opt.Layout.append(b, &l.moments, r, weight), '\n')
+	return append(to.opt.Layout.append(b, &l.memory, r, weight), '\n')
 }
