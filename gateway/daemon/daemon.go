@@ -25,6 +25,7 @@ import (
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/gpukern/cuda"
 	"github.com/millrace/millrace/internal/devargs"
+	"github.com/millrace/millrace/internal/heapfloor"
 	l4control "github.com/millrace/millrace/l4/control"
 	"github.com/millrace/millrace/l4/datapath"
 	"github.com/millrace/millrace/l4/inspection"
@@ -83,8 +84,9 @@ type Daemon struct {
 	node *node.Node
 	gate *l4control.Gateway
 
-	workers *l7control.Set // nil without listeners
-	host    *socket.Stack  // whose connections they have with `stack: devices`; nil otherwise
+	workers *l7control.Set   // nil without listeners
+	floor   *heapfloor.Floor // while there are workers
+	host    *socket.Stack    // whose connections they have with `stack: devices`; nil otherwise
 
 	before     prefilters // of the devices: those of defence and flows
 	flows      kernelFlows

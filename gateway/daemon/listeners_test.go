@@ -17,6 +17,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -767,5 +768,18 @@ func TestTheAccessLogHasChosenFields(t *testing.T) {
 	st, err := s.admin.Status(t.Context(), control.Selection{})
 	if err != nil || st.Listeners.Counts.LogSkipped != 2 {
 		t.Errorf("%+v, %v", st.Listeners.Counts, err)
+	}
+}
+
+// TestListenersHaveAFloorOfTheHeap: a gateway of short connections is not in collections for percents of its time, unless the user has
+// chosen when they begin.
+func TestListenersHaveAFloorOfTheHeap(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(100))
+	s := newSite(t, strings.NewReplacer(`"A"`, `"127.0.0.1:9"`, `"B"`, `"127.0.0.1:10"`).Replace(siteConfig))
+	if s.d.floor == nil {
+		t.Error("a gateway with listeners has no floor")
+	}
+	if d, _, _ := controlled(t); d.floor != nil {
+		t.Error("a gateway without listeners has a floor")
 	}
 }

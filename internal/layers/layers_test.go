@@ -24,6 +24,7 @@ metrics           :
 internal/bounded  :
 internal/devargs  :
 internal/excerpt  :
+internal/heapfloor:
 internal/litref   :
 internal/logqueue :
 internal/random   :
@@ -172,7 +173,7 @@ l7/control        : clock tls/acme internal/secretfile internal/random internal/
 gateway/defence   : filter/ebpf gateway/config metrics pmd
 gateway/admin     : gateway/bgp l4/control gateway/defence l4/inspection l4/rolelink gateway/config l7/control l7/topk gpukern internal/controlsocket
 gateway/dashboard : gateway/admin gpukern internal/bounded l4/control l7/control
-gateway/daemon    : clock gateway/* l4/* l7/* node node/nexthop pmd pmd/device gpukern gpukern/cuda stack stack/host socket ip tcp wire metrics internal/controlsocket internal/devargs
+gateway/daemon    : clock gateway/* l4/* l7/* node node/nexthop pmd pmd/device gpukern gpukern/cuda stack stack/host socket ip tcp wire metrics internal/controlsocket internal/devargs internal/heapfloor
 internal/app/lifetime:
 internal/app/convert: tls/acme gateway/config l7/accesslog l7/rewrite l7/route semantics internal/excerpt internal/regfile
 internal/app/rulefile: filter filter/inspect filter/signature
