@@ -254,7 +254,8 @@ func TestThePageHasTheFiguresOfExpressions(t *testing.T) {
 		t.Fatalf("%d rows, %v", len(stored.Rows), err)
 	}
 	for _, f := range stored.Rows {
-		row := fmt.Sprintf("| %d | %d | %d | %s | %d | %s | %s | %s |", f.Expressions, f.Automata, f.Filtered, f.Text, f.Matches, megabytes(f.OneCore), megabytes(f.AllCores), megabytes(f.GPU))
+		row := fmt.Sprintf("| %d | %d | %d | %s | %d | %s | %s | %s | %s | %s | %s |\n", f.Expressions, f.Automata, f.Filtered, f.Text, f.Matches,
+			megabytes(f.OneCore), megabytes(f.AllCores), megabytes(f.GPU), ratio(f.GPU/f.OneCore), ratio(f.GPU/f.AllCores), number(f.GPUEnergy))
 		if !strings.Contains(string(page), row) {
 			t.Errorf("docs/gpu.md has no row %s", row)
 		}

@@ -111,7 +111,9 @@ func TestThePageHasItsTables(t *testing.T) {
 	}
 	r.Keys = []KeyRow{{Op: "x25519", FromOne: 64, Figures: []KeyFigure{
 		{Path: PathOne, PerSecond: 1e5}, {Path: PathAll, PerSecond: 1e6}, {Path: PathHost, PerSecond: 3e7, GPUWatts: 600},
-	}, Calls: []KeyCall{{64, 1.5, 3}}}}
+	}, Calls: []KeyCall{{64, 1.5, 3}}}, {Op: "aes128-gcm", FromOne: 16, Figures: []KeyFigure{
+		{Path: PathOne, PerSecond: 1e6}, {Path: PathAll, PerSecond: 8e6}, {Path: PathHost, PerSecond: 4e6, GPUWatts: 140.8},
+	}}}
 	r.Calibrations = []gpukern.CalibrationReport{{Ops: "parse", Bytes: 64, BreakEven: 90}}
 	var w strings.Builder
 	r.WritePage(&w)
@@ -120,6 +122,7 @@ func TestThePageHasItsTables(t *testing.T) {
 		"\n| header | 64 | 10.0 | 150 | 300 | 4000 | 30.0x | 2.00x | 256 | 500 |\n",
 		"\n| header | 1408 | 5.00 | 50.0 | 40.0 | - | 8.00x | 0.80x | - | - |\n",
 		"\n| x25519 | 100 | 1000 | 30000 | 300x | 30.0x | 1.50 | 64 | never | 20.0 |\n",
+		"\n| aes128-gcm | 1.41 | 11.3 | 5.63 | 4.00x | 0.50x | 16 | never | 25.0 |\n",
 		"\n| parse | 64 | 90 | never |\n",
 	} {
 		if !strings.Contains(w.String(), want) {

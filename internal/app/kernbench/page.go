@@ -28,11 +28,10 @@ func (r *Report) WritePage(w io.Writer) {
 	fmt.Fprintln(w, "\n**Public keys**, thousands of operations a second; *from* is the smallest call measured from which\non the GPU is faster.")
 	fmt.Fprintln(w)
 	t.head("operation", "one core", "all cores", "GPU", "GPU/one", "GPU/all", "a call of 64, ms", "from, one core", "from, all cores", "GPU, uJ each")
-	for i := range r.Keys {
-		if row := &r.Keys[i]; row.Error == "" && slices.ContainsFunc(keyCatalogue, func(o KeyOp) bool { return o.Name == row.Op }) {
-			t.row(row.pageCells()...)
-		}
-	}
+	r.keyRows(t, keyCatalogue, (*KeyRow).pageCells)
+	fmt.Fprintf(w, "\n**Symmetric keys**, GB/s of texts of %d bytes in memory that the GPU does not map: cores copy them\nthere and back.\n\n", textSize)
+	t.head("operation", "one core", "all cores", "GPU", "GPU/one", "GPU/all", "from, one core", "from, all cores", "GPU, nJ a byte")
+	r.keyRows(t, textCatalogue, (*KeyRow).textCells)
 	fmt.Fprintln(w, "\n**The engine `auto`** on that machine, packets of a batch from which on it takes the GPU:")
 	fmt.Fprintln(w)
 	t.head("operations", "bytes", "others in flight", "a single batch")
@@ -84,21 +83,40 @@ func (r *Report) fromBatch(row *Row) string {
 	return fewest(fromOn(core, func(n int) bool { return gpu[n] < core[n] }))
 }
 
+// keyRows writes the rows of the operations of a catalogue.
+func (r *Report) keyRows(t markdown, catalogue []KeyOp, cells func(*KeyRow) []string) {
+	for i := range r.Keys {
+		if row := &r.Keys[i]; row.Error == "" && slices.ContainsFunc(catalogue, func(o KeyOp) bool { return o.Name == row.Op }) {
+			t.row(cells(row)...)
+		}
+	}
+}
+
 func (r *KeyRow) pageCells() []string {
+	return slices.Concat(r.rates(1e-3), []string{r.callOf(64), fewest(r.FromOne), fewest(r.FromAll), r.energy(1e6)})
+}
+
+func (r *KeyRow) textCells() []string {
+	return slices.Concat(r.rates(textSize/1e9), []string{fewest(r.FromOne), fewest(r.FromAll), r.energy(1e9 / textSize)})
+}
+
+// rates returns the name of an operation, its rates in units of so many operations, and what the GPU gains.
+func (r *KeyRow) rates(unit float64) []string {
 	rate := func(path string) string {
 		if f := r.Figure(path); f != nil {
-			return number(f.PerSecond / 1e3)
+			return number(f.PerSecond * unit)
 		}
 		return "-"
 	}
-	energy := "-"
+	return []string{r.Op, rate(PathOne), rate(PathAll), rate(PathHost), ratio(r.Ratio(PathHost, PathOne)), ratio(r.Ratio(PathHost, r.allCores()))}
+}
+
+// energy returns the GPU's energy for an operation, in joules times unit.
+func (r *KeyRow) energy(unit float64) string {
 	if f := r.Figure(PathHost); f != nil && f.GPUWatts > 0 {
-		energy = number(f.GPUWatts / f.PerSecond * 1e6)
+		return number(f.GPUWatts / f.PerSecond * unit)
 	}
-	return []string{
-		r.Op, rate(PathOne), rate(PathAll), rate(PathHost), ratio(r.Ratio(PathHost, PathOne)), ratio(r.Ratio(PathHost, r.allCores())),
-		r.callOf(64), fewest(r.FromOne), fewest(r.FromAll), energy,
-	}
+	return "-"
 }
 
 // markdown writes tables: the first column to the left, the others to the right.
