@@ -110,6 +110,14 @@ static_assert(offsetof(struct gk_share_page, own) == 2048, "own");
 #define GK_SHARE_QUEUE_MAGIC 0x4d525145 /* of a queue */
 #define GK_SHARE_QUEUE_INLINE 84 /* bytes of an entry, in its chunks 1 to 7 */
 #define GK_SHARE_QUEUE_CHUNK 12 /* of these in each chunk */
+#define GK_SHARE_QUEUE_WAKE_BITS 2 /* of arm, below its epoch */
+
+/* low bits of arm: what the producer wakes a consumer for that can be woken */
+enum {
+	GK_SHARE_QUEUE_WAKE_NONE = 0, /* nothing */
+	GK_SHARE_QUEUE_WAKE_ANY = 1, /* the next entry */
+	GK_SHARE_QUEUE_WAKE_SOLICITED = 2, /* the next entry that is marked so, by what it holds */
+};
 
 /* a load of 128 bits: valid if its sequence is that of the entry */
 struct gk_share_chunk {
@@ -153,7 +161,9 @@ struct gk_share_queue {
 	uint8_t unused_68[60];
 	u64 consumed; /* consumer: entries that were taken: their slots are free */
 	u32 poll; /* consumer: us after which it looks for entries again, as nothing wakes it */
-	uint8_t unused_140[116];
+	uint8_t unused_140[4];
+	u32 arm; /* consumer: QUEUE_WAKE, and an epoch above QUEUE_WAKE_BITS: one wakeup for each, by a file of both */
+	uint8_t unused_148[108];
 };
 
 static_assert(sizeof(struct gk_share_queue) == 256, "queue");
@@ -163,5 +173,6 @@ static_assert(offsetof(struct gk_share_queue, slots) == 8, "slots");
 static_assert(offsetof(struct gk_share_queue, retry) == 64, "retry");
 static_assert(offsetof(struct gk_share_queue, consumed) == 128, "consumed");
 static_assert(offsetof(struct gk_share_queue, poll) == 136, "poll");
+static_assert(offsetof(struct gk_share_queue, arm) == 144, "arm");
 
 #endif

@@ -112,6 +112,14 @@ _Static_assert(offsetof(struct ring_page, own) == 2048, "own");
 #define RING_QUEUE_MAGIC 0x4d525145 /* of a queue */
 #define RING_QUEUE_INLINE 84 /* bytes of an entry, in its chunks 1 to 7 */
 #define RING_QUEUE_CHUNK 12 /* of these in each chunk */
+#define RING_QUEUE_WAKE_BITS 2 /* of arm, below its epoch */
+
+/* low bits of arm: what the producer wakes a consumer for that can be woken */
+enum {
+	RING_QUEUE_WAKE_NONE = 0, /* nothing */
+	RING_QUEUE_WAKE_ANY = 1, /* the next entry */
+	RING_QUEUE_WAKE_SOLICITED = 2, /* the next entry that is marked so, by what it holds */
+};
 
 /* a load of 128 bits: valid if its sequence is that of the entry */
 struct ring_chunk {
@@ -155,7 +163,9 @@ struct ring_queue {
 	uint8_t unused_68[60];
 	_Atomic uint64_t consumed; /* consumer: entries that were taken: their slots are free */
 	_Atomic uint32_t poll; /* consumer: us after which it looks for entries again, as nothing wakes it */
-	uint8_t unused_140[116];
+	uint8_t unused_140[4];
+	_Atomic uint32_t arm; /* consumer: QUEUE_WAKE, and an epoch above QUEUE_WAKE_BITS: one wakeup for each, by a file of both */
+	uint8_t unused_148[108];
 };
 
 _Static_assert(sizeof(struct ring_queue) == 256, "queue");
@@ -165,5 +175,6 @@ _Static_assert(offsetof(struct ring_queue, slots) == 8, "slots");
 _Static_assert(offsetof(struct ring_queue, retry) == 64, "retry");
 _Static_assert(offsetof(struct ring_queue, consumed) == 128, "consumed");
 _Static_assert(offsetof(struct ring_queue, poll) == 136, "poll");
+_Static_assert(offsetof(struct ring_queue, arm) == 144, "arm");
 
 #endif

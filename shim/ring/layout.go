@@ -67,9 +67,15 @@ const (
 	pageDirectionAt = 256  // direction, by ends: from the program, to the program
 	pageOwnAt       = 2048 // u8, by program: of the program's end of ENDS_NODE: locks and indexes
 
-	queueMagic  = 0x4d525145 // of a queue
-	queueInline = 84         // bytes of an entry, in its chunks 1 to 7
-	queueChunk  = 12         // of these in each chunk
+	queueMagic    = 0x4d525145 // of a queue
+	queueInline   = 84         // bytes of an entry, in its chunks 1 to 7
+	queueChunk    = 12         // of these in each chunk
+	queueWakeBits = 2          // of arm, below its epoch
+
+	// low bits of arm: what the producer wakes a consumer for that can be woken
+	queueWakeNone      = 0 // nothing
+	queueWakeAny       = 1 // the next entry
+	queueWakeSolicited = 2 // the next entry that is marked so, by what it holds
 
 	// chunk: a load of 128 bits: valid if its sequence is that of the entry
 	chunkSize       = 16
@@ -94,5 +100,6 @@ const (
 	queueRetryAt    = 64  // u32, by producer: us after which it looks for free slots again, as nothing wakes it; 0: it waits for none
 	queueConsumedAt = 128 // u64, by consumer: entries that were taken: their slots are free
 	queuePollAt     = 136 // u32, by consumer: us after which it looks for entries again, as nothing wakes it
+	queueArmAt      = 144 // u32, by consumer: QUEUE_WAKE, and an epoch above QUEUE_WAKE_BITS: one wakeup for each, by a file of both
 
 )

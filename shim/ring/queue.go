@@ -95,6 +95,7 @@ func (q *queue) load(i int) (low uint64, high uint32, ok bool) {
 type QueueProducer struct {
 	queue
 	consumed uint64 // as it was seen last
+	answered uint32 // epoch of arm that was woken for
 }
 
 // NewQueueProducer returns the writing end of a new queue.
@@ -136,13 +137,44 @@ func (p *QueueProducer) Deadline() time.Duration {
 	return time.Duration(p.word(queuePollAt).Load()) * time.Microsecond
 }
 
+// Wakes reports whether the consumer is to be woken for what has been put, which is marked as solicited or not: once for each
+// time that it has armed the queue.
+func (p *QueueProducer) Wakes(solicited bool) bool {
+	arm := p.word(queueArmAt).Load()
+	kind, epoch := arm&(1<<queueWakeBits-1), arm>>queueWakeBits
+	if epoch == p.answered || kind != queueWakeAny && (kind != queueWakeSolicited || !solicited) {
+		return false
+	}
+	p.answered = epoch
+	return true
+}
+
 // QueueConsumer reads entries. It belongs to one goroutine.
-type QueueConsumer struct{ queue }
+type QueueConsumer struct {
+	queue
+	epoch uint32 // of arm
+}
 
 // NewQueueConsumer returns the reading end of a new queue.
 func NewQueueConsumer(b []byte) (*QueueConsumer, error) {
 	q, err := open(b)
-	return &QueueConsumer{q}, err
+	return &QueueConsumer{queue: q}, err
+}
+
+// Arm makes the producer wake this end for the next entry, or for the next solicited one. An entry from before does not: one more Take
+// follows.
+func (c *QueueConsumer) Arm(solicitedOnly bool) {
+	c.epoch = (c.epoch + 1) & (1<<(32-queueWakeBits) - 1)
+	kind := uint32(queueWakeAny)
+	if solicitedOnly {
+		kind = queueWakeSolicited
+	}
+	c.word(queueArmAt).Store(c.epoch<<queueWakeBits | kind)
+}
+
+// Suppress undoes Arm, while this end polls.
+func (c *QueueConsumer) Suppress() {
+	c.word(queueArmAt).Store(c.epoch<<queueWakeBits | queueWakeNone)
 }
 
 // Take reads the next entry and frees its slot. ok is that all of it was there. The error is ErrViolation for a length that cannot be.

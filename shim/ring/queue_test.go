@@ -268,3 +268,34 @@ func mapped(t testing.TB, path string, size int) []byte {
 	t.Cleanup(func() { _ = unix.Munmap(b) })
 	return b
 }
+
+// TestQueueWakes has each Arm answered once, by an entry of the kind that it names.
+func TestQueueWakes(t *testing.T) {
+	p, c := newQueue(t, 8)
+	for _, s := range []struct {
+		name            string
+		arm, only, mark bool
+		suppress        bool
+		want            bool
+	}{
+		{name: "not armed"},
+		{name: "armed", arm: true, want: true},
+		{name: "answered before"},
+		{name: "armed for solicited ones", arm: true, only: true},
+		{name: "still armed", mark: true, want: true},
+		{name: "answered before", mark: true},
+		{name: "armed for all", arm: true, mark: true, want: true},
+		{name: "suppressed", arm: true, suppress: true},
+		{name: "armed again", arm: true, want: true},
+	} {
+		if s.arm {
+			c.Arm(s.only)
+		}
+		if s.suppress {
+			c.Suppress()
+		}
+		if got := p.Wakes(s.mark); got != s.want {
+			t.Errorf("%s: %v", s.name, got)
+		}
+	}
+}
