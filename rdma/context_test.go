@@ -350,13 +350,13 @@ func TestNotifications(t *testing.T) {
 		if step.arm {
 			cq.ReqNotify(step.solicited)
 		}
-		cq.push(step.c)
+		cq.sendDone(step.c)
 		if got := notified(); got != step.want || poll() != 1 {
 			t.Errorf("step %d: notified %v", i, got)
 		}
 	}
 	for range 4 {
-		cq.push(Completion{})
+		cq.sendDone(Completion{})
 	}
 	if n, err := cq.Poll(make([]Completion, 4)); n != 2 || err != nil {
 		t.Errorf("%d, %v", n, err)

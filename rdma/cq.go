@@ -28,7 +28,8 @@ type CQ struct {
 	depth      uint32
 	armed      notification
 	overrun    bool
-	wake       chan struct{} // of capacity 1: a notification
+	wake       chan struct{}          // of capacity 1: a notification
+	sink       func(Completion, bool) // takes the completions instead
 }
 
 // CreateCQ returns a completion queue for depth completions. It must be as large as the queues that use it together.
@@ -43,6 +44,12 @@ func (c *Context) CreateCQ(depth int) (*CQ, error) {
 	return &CQ{ctx: c, ring: make([]Completion, size), depth: uint32(depth), wake: make(chan struct{}, 1)}, nil
 }
 
+// CreateSink returns a completion queue that keeps nothing: put takes the completions, of sends or of receives. It is called by the holder
+// of the context's loop, possibly within a call of the caller's own, and must not block. Poll and ReqNotify are not for it.
+func (c *Context) CreateSink(put func(k Completion, recv bool)) *CQ {
+	return &CQ{ctx: c, sink: put}
+}
+
 // Destroy ends the queue. It fails with ErrBusy while queue pairs use it.
 func (q *CQ) Destroy() error {
 	q.ctx.lock.Enter()
@@ -53,8 +60,15 @@ func (q *CQ) Destroy() error {
 	return nil
 }
 
-// push appends a completion, by the holder of the loop's lock.
-func (q *CQ) push(c Completion) {
+// sendDone and recvDone take completions of a queue pair, by the holder of the loop's lock.
+func (q *CQ) sendDone(c Completion) { q.push(c, false) }
+func (q *CQ) recvDone(c Completion) { q.push(c, true) }
+
+func (q *CQ) push(c Completion, recv bool) {
+	if q.sink != nil {
+		q.sink(c, recv)
+		return
+	}
 	q.mu.Lock()
 	if q.tail-q.head == q.depth {
 		first := !q.overrun

@@ -84,7 +84,7 @@ func (p *PD) CreateQP(cfg QPConfig) (*QP, error) {
 	var err error
 	q.qp, err = transport.New(transport.Config{
 		Service: cfg.Service, QPN: c.freeQPN(), PD: p.id, Memory: c.table, SendDepth: cfg.SendDepth, Recv: recv, Window: cfg.Window, LineRate: cfg.LineRate,
-		SendDone: cfg.SendCQ.push, RecvDone: cfg.RecvCQ.push,
+		SendDone: cfg.SendCQ.sendDone, RecvDone: cfg.RecvCQ.recvDone,
 	})
 	if err != nil {
 		return nil, err
@@ -216,9 +216,13 @@ func (q *QP) modify(to State, a Attr, way *path) (unused *path, err error) {
 // PostSend appends a request. The memory of its list belongs to the queue pair until it completes; the lists themselves are
 // copied.
 func (q *QP) PostSend(w *SendWR) error {
+	q.ctx.lock.Enter()
+	defer q.ctx.lock.Exit()
+	return q.postSend(w)
+}
+
+func (q *QP) postSend(w *SendWR) error {
 	c := q.ctx
-	c.lock.Enter()
-	defer c.lock.Exit()
 	if q.closed {
 		return ErrClosed
 	}
@@ -244,16 +248,19 @@ func (c *Context) handle(p *PD, number uint32) *AH {
 
 // PostRecv appends a receive to the queue pair's own queue.
 func (q *QP) PostRecv(w *RecvWR) error {
-	c := q.ctx
-	c.lock.Enter()
-	defer c.lock.Exit()
+	q.ctx.lock.Enter()
+	defer q.ctx.lock.Exit()
+	return q.postRecv(w)
+}
+
+func (q *QP) postRecv(w *RecvWR) error {
 	if q.closed {
 		return ErrClosed
 	}
 	if err := q.qp.PostRecv(w); err != nil {
 		return err
 	}
-	c.makeReady(q)
+	q.ctx.makeReady(q)
 	return nil
 }
 
@@ -281,6 +288,6 @@ func (c *Context) poll(now clock.Time, q *QP) {
 	}
 	if q.qp.State() == transport.Error && !q.reported {
 		q.reported = true
-		c.report(Event{Kind: QPFatal, QP: q})
+		q.pd.report(Event{Kind: QPFatal, QP: q})
 	}
 }

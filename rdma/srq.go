@@ -21,7 +21,7 @@ func (p *PD) CreateSRQ(depth int) (*SRQ, error) {
 	p.ctx.lock.Enter()
 	defer p.ctx.lock.ExitUnchanged()
 	s := &SRQ{pd: p}
-	s.q = transport.NewRecvQueue(depth, true, func() { p.ctx.report(Event{Kind: SRQLimit, SRQ: s}) })
+	s.q = transport.NewRecvQueue(depth, true, func() { p.report(Event{Kind: SRQLimit, SRQ: s}) })
 	p.uses++
 	return s, nil
 }

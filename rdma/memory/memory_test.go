@@ -168,3 +168,86 @@ func TestFullTable(t *testing.T) {
 		t.Errorf("after one has ended: %v", err)
 	}
 }
+
+// far is memory of another process, from address 0x9000 on. It counts what is moved.
+type far struct {
+	mem           []byte
+	reads, writes int
+	gone          bool
+}
+
+func (f *far) Read(b []byte, addr uint64) bool {
+	f.reads++
+	return !f.gone && copy(b, f.mem[addr-0x9000:]) == len(b)
+}
+
+func (f *far) Write(b []byte, addr uint64) bool {
+	f.writes++
+	return !f.gone && copy(f.mem[addr-0x9000:], b) == len(b)
+}
+
+// TestRemote moves bytes of another process by copies: reads at once, writes with Commit, both for atomics.
+func TestRemote(t *testing.T) {
+	tab, f := newTable(), &far{mem: []byte("0123456789abcdef")}
+	key, err := tab.RegisterRemote(1, f, 0x9004, 8, 1000, all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b := tab.Slice(1, key, 1002, 3, RemoteRead); string(b) != "678" || f.writes != 0 {
+		t.Errorf("read %q, with %d writes", b, f.writes)
+	}
+	for _, c := range [][2]uint64{{999, 1}, {1000, 9}, {1007, 2}, {1008, 1}} {
+		if tab.Slice(1, key, c[0], uint32(c[1]), RemoteRead) != nil || tab.Permits(1, key, c[0], uint32(c[1]), RemoteRead) {
+			t.Errorf("%d bytes at %d are not in the region", c[1], c[0])
+		}
+	}
+	tab.Begin()
+	reads := f.reads
+	copy(tab.Slice(1, key, 1000, 2, RemoteWrite), "XY")
+	copy(tab.Slice(1, key, 1002, 1, LocalWrite), "Z")
+	if f.reads != reads || string(f.mem) != "0123456789abcdef" {
+		t.Errorf("a write has moved bytes before Commit: %q", f.mem)
+	}
+	if !tab.Commit() || string(f.mem) != "0123XYZ789abcdef" || f.writes != 2 {
+		t.Errorf("%q after %d writes", f.mem, f.writes)
+	}
+	if b := tab.Slice(1, key, 1000, 8, RemoteAtomic); string(b) != "XYZ789ab" {
+		t.Errorf("an atomic reads %q", b)
+	}
+	tab.Begin() // it is given up
+	if !tab.Commit() || f.writes != 2 {
+		t.Error("what was given up is written")
+	}
+	if !tab.Permits(1, key, 1000, 8, LocalWrite) || tab.Permits(2, key, 1000, 8, LocalWrite) {
+		t.Error("Permits differs from Slice")
+	}
+	f.gone = true
+	if tab.Slice(1, key, 1000, 1, RemoteRead) != nil || tab.Slice(1, key, 1000, 1, RemoteWrite) == nil || tab.Commit() {
+		t.Error("memory that is gone is reached")
+	}
+	if err := tab.Deregister(key); err != nil || tab.Slice(1, key, 1000, 1, RemoteWrite) != nil {
+		t.Error("a region that has ended is reached")
+	}
+}
+
+// TestRemoteBounds refuses regions beyond the last address, and more bytes at once than a packet has.
+func TestRemoteBounds(t *testing.T) {
+	tab, f := newTable(), &far{mem: make([]byte, 3*stagingSize)}
+	if _, err := tab.RegisterRemote(1, f, math.MaxUint64-3, 5, 0, all); !errors.Is(err, ErrWraps) {
+		t.Errorf("%v, want ErrWraps", err)
+	}
+	if _, err := tab.RegisterRemote(1, f, 0x9000, 0, 0, all); !errors.Is(err, ErrEmpty) {
+		t.Errorf("%v, want ErrEmpty", err)
+	}
+	key, err := tab.RegisterRemote(1, f, 0x9000, 3*stagingSize, 0, all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if tab.Slice(1, key, 0, stagingSize+1, RemoteRead) != nil || tab.Slice(1, key, 0, stagingSize, RemoteRead) == nil || tab.Slice(1, key, 0, 1, RemoteRead) != nil {
+		t.Error("the staging memory has other bounds")
+	}
+	tab.Begin()
+	if tab.Slice(1, key, 0, 1, RemoteRead) == nil {
+		t.Error("Begin has not freed it")
+	}
+}

@@ -131,12 +131,13 @@ func (q *QP) executeAtomic(p *roce.Packet) refusal {
 	if q.attr.Access&memory.RemoteAtomic == 0 {
 		return noAccess
 	}
+	if r.answers.full() {
+		return refusal{why: AnswersFull}
+	}
+	q.cfg.Memory.Begin()
 	b := q.cfg.Memory.Slice(q.cfg.PD, p.RKey, p.VA, 8, memory.RemoteAtomic)
 	if b == nil {
 		return noAccess
-	}
-	if r.answers.full() {
-		return refusal{why: AnswersFull}
 	}
 	old := binary.NativeEndian.Uint64(b)
 	switch {
@@ -144,6 +145,11 @@ func (q *QP) executeAtomic(p *roce.Packet) refusal {
 		binary.NativeEndian.PutUint64(b, old+p.Swap)
 	case old == p.Compare:
 		binary.NativeEndian.PutUint64(b, p.Swap)
+	default: // nothing is written, not even the same value
+		q.cfg.Memory.Begin()
+	}
+	if !q.cfg.Memory.Commit() {
+		return noAccess
 	}
 	v := record{kind: roce.KindAtomic, first: p.PSN, last: p.PSN, original: old, msn: add(r.msn, 1)}
 	r.records.add(v)
@@ -248,6 +254,7 @@ func (q *QP) sendReadResponse(now clock.Time, v *answer, out Output) (done, ok b
 		p.Opcode = readOpcodes[b2i(v.psn == v.from)|b2i(v.psn == w.last)<<1]
 		var pieces [][]byte
 		if size > 0 {
+			q.cfg.Memory.Begin()
 			b := q.cfg.Memory.Slice(q.cfg.PD, w.rkey, w.va+uint64(at), size, memory.RemoteRead)
 			if b == nil {
 				q.resp.answers.ending = true

@@ -32,25 +32,55 @@ type pair struct {
 
 // end is one side.
 type end struct {
-	p      *pair
-	name   string
-	addr   wire.Addr
-	tab    *memory.Table
-	mem    []byte
-	key    uint32
-	qp     *QP
-	rq     *RecvQueue
-	sends  []Completion
-	recvs  []Completion
-	other  *end
-	timer  clock.Time
-	tos    uint8
-	room   int // packets that out takes; negative: any number
-	drops  [Reasons]int
-	wrong  int // frames whose ICRC was wrong
-	record func(p roce.Packet, payload int)
-	lose   func(p *roce.Packet) bool                   // of packets that this side sends
-	route  func(frame []byte) (at clock.Time, ok bool) // of frames that this side sends, instead of the link
+	p     *pair
+	name  string
+	addr  wire.Addr
+	tab   *memory.Table
+	mem   []byte
+	key   uint32
+	qp    *QP
+	rq    *RecvQueue
+	sends []Completion
+	recvs []Completion
+	far   farMemory
+
+	sendsDone, recvsDone uint32 // of the last completion
+	other                *end
+	timer                clock.Time
+	tos                  uint8
+	room                 int // packets that out takes; negative: any number
+	drops                [Reasons]int
+	wrong                int // frames whose ICRC was wrong
+	record               func(p roce.Packet, payload int)
+	lose                 func(p *roce.Packet) bool                   // of packets that this side sends
+	route                func(frame []byte) (at clock.Time, ok bool) // of frames that this side sends, instead of the link
+}
+
+// counted checks the number of a completion, and returns it without, for tests that compare completions.
+func (e *end) counted(c Completion, last *uint32, completed uint64) Completion {
+	if c.Done <= *last || c.Done != uint32(completed) {
+		e.p.t.Errorf("%s: completion %d follows %d, and %d have completed", e.name, c.Done, *last, completed)
+	}
+	*last, c.Done = c.Done, 0
+	return c
+}
+
+// farMemory is memory of another process, from farAddr on.
+type farMemory struct {
+	mem     []byte
+	missing bool // the process has ended
+	writes  int
+}
+
+const farAddr = 0x5000_0000
+
+func (f *farMemory) Read(b []byte, addr uint64) bool {
+	return !f.missing && copy(b, f.mem[addr-farAddr:]) == len(b)
+}
+
+func (f *farMemory) Write(b []byte, addr uint64) bool {
+	f.writes++
+	return !f.missing && copy(f.mem[addr-farAddr:], b) == len(b)
 }
 
 // packetInFlight is a frame that arrives at a time.
@@ -136,7 +166,12 @@ func (p *pair) newEnd(name string, host byte, o *options) *end {
 	e.tab = memory.NewTable(p.r.Uint32)
 	e.mem = make([]byte, o.memory)
 	var err error
-	if e.key, err = e.tab.Register(1, e.mem, vaBase, everything); err != nil {
+	if host == 2 { // one side's memory is that of another process
+		e.key, err = e.tab.RegisterRemote(1, &e.far, farAddr, uint64(len(e.mem)), vaBase, everything)
+	} else {
+		e.key, err = e.tab.Register(1, e.mem, vaBase, everything)
+	}
+	if e.far.mem = e.mem; err != nil {
 		p.t.Fatal(err)
 	}
 	if o.line > 0 {
@@ -145,8 +180,8 @@ func (p *pair) newEnd(name string, host byte, o *options) *end {
 	e.rq = NewRecvQueue(o.depth, o.shared, nil)
 	e.qp, err = New(Config{
 		Service: o.service, QPN: 0x100 + uint32(host), PD: 1, Memory: e.tab, SendDepth: o.depth, Recv: e.rq, Window: o.window, LineRate: o.line,
-		SendDone: func(c Completion) { e.sends = append(e.sends, c) },
-		RecvDone: func(c Completion) { e.recvs = append(e.recvs, c) },
+		SendDone: func(c Completion) { e.sends = append(e.sends, e.counted(c, &e.sendsDone, e.qp.count.CompletedSends)) },
+		RecvDone: func(c Completion) { e.recvs = append(e.recvs, e.counted(c, &e.recvsDone, e.qp.count.CompletedRecvs)) },
 	})
 	if err != nil {
 		p.t.Fatal(err)

@@ -190,6 +190,7 @@ func (q *QP) flushReceives() {
 func (q *QP) received(c Completion) {
 	c.QPN = q.cfg.QPN
 	q.count.CompletedRecvs++
+	c.Done = uint32(q.count.CompletedRecvs)
 	q.cfg.RecvDone(c)
 }
 

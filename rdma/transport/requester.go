@@ -168,7 +168,7 @@ func (q *QP) complete(s Status) {
 	r.head++
 	q.count.CompletedSends++
 	if s != Success || w.Flags&Signaled != 0 {
-		c := Completion{ID: w.ID, Status: s, Op: w.Op, QPN: q.cfg.QPN}
+		c := Completion{ID: w.ID, Status: s, Op: w.Op, QPN: q.cfg.QPN, Done: uint32(q.count.CompletedSends)}
 		if w.Op.isRead() {
 			c.Bytes = w.length
 		}
@@ -184,8 +184,10 @@ func (q *QP) flushSends() {
 	q.req.deadline, q.req.waitUntil = clock.Never, 0
 }
 
-// gather appends to r.pieces the bytes [at, at+n) of a list, whose regions must permit rights.
+// gather appends to r.pieces the bytes [at, at+n) of a list, whose regions must permit rights. What gather returned before
+// is not used any more; after writing the caller calls Commit.
 func (q *QP) gather(pieces [][]byte, list []SGE, at, n uint32, rights Access) ([][]byte, bool) {
+	q.cfg.Memory.Begin()
 	for i := range list {
 		s := &list[i]
 		if at >= s.Length {

@@ -202,7 +202,7 @@ func (q *QP) place(at uint32, b []byte) bool {
 		return false
 	}
 	scatter(pieces, b)
-	return true
+	return q.cfg.Memory.Commit()
 }
 
 // finishReceive completes the receive of a message whose last packet is p, and ends the message.
@@ -246,11 +246,14 @@ func (q *QP) executeWrite(p *roce.Packet) refusal {
 		return withoutReceive
 	}
 	if n > 0 {
+		q.cfg.Memory.Begin()
 		b := q.cfg.Memory.Slice(q.cfg.PD, rkey, va, n, memory.RemoteWrite)
 		if b == nil {
 			return noAccess
 		}
-		copy(b, p.Payload)
+		if copy(b, p.Payload); !q.cfg.Memory.Commit() {
+			return noAccess
+		}
 	}
 	m.kind, m.va, m.rkey, m.left = roce.KindWrite, va+uint64(n), rkey, left-n
 	m.bytes += n
@@ -268,5 +271,5 @@ func (q *QP) mayReach(rkey uint32, va uint64, n uint32, rights Access) bool {
 	if q.attr.Access&rights != rights {
 		return false
 	}
-	return n == 0 || q.cfg.Memory.Slice(q.cfg.PD, rkey, va, n, rights) != nil
+	return n == 0 || q.cfg.Memory.Permits(q.cfg.PD, rkey, va, n, rights)
 }

@@ -185,6 +185,10 @@ func (q *QP) inputRead(now clock.Time, p *roce.Packet) Reason {
 		return NoAccess
 	}
 	scatter(pieces, p.Payload)
+	if !q.cfg.Memory.Commit() {
+		q.fail(LocalProtection)
+		return NoAccess
+	}
 	w.answered = p.PSN == w.last
 	if w.answered {
 		q.advance(now, add(p.PSN, 1))
@@ -215,6 +219,10 @@ func (q *QP) inputAtomic(now clock.Time, p *roce.Packet) Reason {
 	var b [8]byte
 	binary.NativeEndian.PutUint64(b[:], p.Original)
 	scatter(pieces, b[:])
+	if !q.cfg.Memory.Commit() {
+		q.fail(LocalProtection)
+		return NoAccess
+	}
 	w.answered = true
 	q.advance(now, add(p.PSN, 1))
 	q.takeCredits(p)

@@ -146,8 +146,13 @@ func (q *QP) failLocally(w *request) bool {
 
 // permits reports whether the memory for the response of w may be written.
 func (q *QP) permits(w *request) bool {
-	_, ok := q.gather(q.req.pieces[:0], w.list[:w.n], 0, w.length, memory.LocalWrite)
-	return ok
+	for i := range w.list[:w.n] {
+		s := &w.list[i]
+		if s.Length > 0 && !q.cfg.Memory.Permits(q.cfg.PD, s.LKey, s.Addr, s.Length, memory.LocalWrite) {
+			return false
+		}
+	}
+	return true
 }
 
 // setReadRequest makes p a READ from byte at on, or an atomic.

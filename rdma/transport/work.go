@@ -150,6 +150,7 @@ type Completion struct {
 	SrcQP  uint32 // UD: of the sender
 	Imm    uint32
 	InvKey uint32
+	Done   uint32 // requests of the queue pair, sends or receives, that have completed, with this one and those without a completion
 }
 
 // statusOf returns the status that a NAK ends a request with; false is a sequence error, which ends none.
