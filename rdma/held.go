@@ -1,6 +1,7 @@
 package rdma
 
 import (
+	"github.com/millrace/millrace/rdma/transport"
 	"github.com/millrace/millrace/stack"
 	"github.com/millrace/millrace/wire"
 )
@@ -41,6 +42,9 @@ func (h Held) Fail(q *QP) {
 		h.c.out.RequestTick()
 	}
 }
+
+// Counters is QP.Counters.
+func (h Held) Counters(q *QP) transport.Counters { return q.qp.Counters() }
 
 // Watch makes the loop call f when a file is ready: see stack.Loop.Watch.
 func (h Held) Watch(fd int, want stack.FileEvents, f func(h Held, ev stack.FileEvents)) (*stack.FileWatch, error) {

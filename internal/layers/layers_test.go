@@ -114,6 +114,7 @@ rdma              : packet clock wire pmd stack metrics node node/nexthop rdma/*
 socket            : packet ring clock wire pmd gpukern ip tcp tcp/stamp udp stack stack/host metrics
 shim/ring         :
 shim/ring/layoutgen:
+rdma/program      : metrics clock wire stack rdma rdma/memory rdma/transport shim/ring
 shim              : shim/ring metrics socket stack tcp tcp/cc wire clock
 shim/notify       : shim
 .                 : wire gpukern ip node node/nexthop socket stack/host

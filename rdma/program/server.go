@@ -1,0 +1,215 @@
+package program
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/metrics"
+	"github.com/millrace/millrace/rdma"
+)
+
+// Config is the configuration of a Server. Context and Path are required.
+type Config struct {
+	Context *rdma.Context
+	Path    string // of the control socket
+
+	// Groups are those whose members may use the context, besides uid 0 and the node's own user. Everyone permits all.
+	Groups   []uint32
+	Everyone bool
+
+	Programs int // of one user at once, other than uid 0 and the node's own; 0 is 64
+}
+
+// Server serves programs. New returns one that runs.
+type Server struct {
+	cfg    Config
+	l      *net.UnixListener
+	work   sync.WaitGroup
+	poller poller // guarded by the loop of the context
+
+	denied, violations atomic.Uint64
+
+	mu       sync.Mutex
+	closed   bool
+	programs map[*program]struct{}
+	users    map[uint32]int // programs
+}
+
+// New listens at cfg.Path and serves until Close.
+func New(cfg Config) (*Server, error) {
+	if cfg.Context == nil || cfg.Path == "" {
+		return nil, errors.New("rdma/program: Context and Path are required")
+	}
+	cfg.Programs = cmp.Or(cfg.Programs, 64)
+	s := &Server{cfg: cfg, programs: map[*program]struct{}{}, users: map[uint32]int{}}
+	var err error
+	if s.l, err = listen(cfg.Path); err != nil {
+		return nil, fmt.Errorf("rdma/program: %w", err)
+	}
+	h := cfg.Context.Enter()
+	s.poller.held = h
+	h.AddPoller(&s.poller)
+	h.Exit()
+	s.work.Go(s.accept)
+	return s, nil
+}
+
+// listen makes the control socket. It replaces one that a killed process has left.
+func listen(path string) (*net.UnixListener, error) {
+	if err := os.Mkdir(filepath.Dir(path), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	}
+	addr := &net.UnixAddr{Name: path, Net: "unixpacket"}
+	if c, err := net.DialUnix("unixpacket", nil, addr); err == nil {
+		c.Close()
+		return nil, fmt.Errorf("a node serves RDMA programs at %s already (give this one another path)", path)
+	} else if info, e := os.Lstat(path); errors.Is(err, syscall.ECONNREFUSED) && e == nil && info.Mode()&fs.ModeSocket != 0 {
+		if err := os.Remove(path); err != nil {
+			return nil, err
+		}
+	}
+	l, err := net.ListenUnix("unixpacket", addr)
+	if err != nil {
+		return nil, err
+	}
+	if err = os.Chmod(path, 0o666); err != nil { // admits decides
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+// acceptPause is the time that the control socket waits when the process has no descriptors left.
+const acceptPause = 50 * time.Millisecond
+
+func (s *Server) accept() {
+	for {
+		c, err := s.l.AcceptUnix()
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case err != nil: // EMFILE: something has to be closed first
+			time.Sleep(acceptPause)
+			continue
+		}
+		if p := s.admit(c); p != nil {
+			s.work.Go(p.serve)
+		} else {
+			s.denied.Add(1)
+			c.Close()
+		}
+	}
+}
+
+// admit returns the program at the other end, nil if it may not use the context.
+func (s *Server) admit(c *net.UnixConn) *program {
+	cred, groups, err := credentials(c)
+	if err != nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || !s.permits(cred.Uid, groups) {
+		return nil
+	}
+	p := newProgram(s, c, cred)
+	s.programs[p] = struct{}{}
+	s.users[cred.Uid]++
+	return p
+}
+
+// permits reports whether a user of groups may have one more program.
+func (s *Server) permits(uid uint32, groups []uint32) bool {
+	if uid == 0 || int(uid) == os.Geteuid() {
+		return true
+	}
+	member := slices.ContainsFunc(groups, func(g uint32) bool { return slices.Contains(s.cfg.Groups, g) })
+	return (member || s.cfg.Everyone) && s.users[uid] < s.cfg.Programs
+}
+
+// leave forgets a program that has ended.
+func (s *Server) leave(p *program) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.programs, p)
+	if s.users[p.cred.Uid]--; s.users[p.cred.Uid] == 0 {
+		delete(s.users, p.cred.Uid)
+	}
+}
+
+// mostGroups bounds the supplementary groups of a program that are looked at.
+const mostGroups = 1024
+
+// credentials returns the user and the groups of the process at the other end.
+func credentials(c *net.UnixConn) (cred *unix.Ucred, groups []uint32, err error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return nil, nil, err
+	}
+	e := raw.Control(func(fd uintptr) {
+		if cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err != nil {
+			return
+		}
+		list := make([]uint32, mostGroups)
+		size := uint32(4 * len(list))
+		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, fd, unix.SOL_SOCKET, unix.SO_PEERGROUPS,
+			uintptr(unsafe.Pointer(&list[0])), uintptr(unsafe.Pointer(&size)), 0)
+		if errno != 0 {
+			size = 0 // more than mostGroups, or a kernel without it
+		}
+		groups = append(list[:size/4], cred.Gid)
+	})
+	return cred, groups, errors.Join(e, err)
+}
+
+// Close ends all programs: their connections to the node break, and what they have goes away. It may be called twice.
+func (s *Server) Close() error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil
+	}
+	s.closed = true
+	for p := range s.programs {
+		p.hangUp()
+	}
+	s.mu.Unlock()
+	err := s.l.Close()
+	s.work.Wait()
+	return err
+}
+
+// Stats are the counters of a Server.
+type Stats struct {
+	Programs   int    // that are connected
+	Denied     uint64 // connections that were refused
+	Violations uint64 // programs that were ended because of what they wrote
+}
+
+// Stats returns the counters.
+func (s *Server) Stats() Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return Stats{Programs: len(s.programs), Denied: s.denied.Load(), Violations: s.violations.Load()}
+}
+
+// WriteMetrics writes the counters.
+func (s *Server) WriteMetrics(w *metrics.Writer) {
+	st := s.Stats()
+	addr := metrics.Label{Name: "address", Value: s.cfg.Context.Addr().String()}
+	w.Gauge("millrace_rdma_programs", "Unmodified programs that are connected.", float64(st.Programs), addr)
+	w.Counter("millrace_rdma_programs_denied_total", "Connections of programs that were refused.", st.Denied, addr)
+	w.Counter("millrace_rdma_program_violations_total", "Programs that were ended because of what they wrote to shared memory or the channel.", st.Violations, addr)
+}
