@@ -10,9 +10,10 @@ DIST_EPOCH   = $(shell git log -1 --format=%ct)
 
 .PHONY: dist dist-arch dist-pack dist-check build-waf
 
+# no_fs_access: Coraza writes no uploads of clients to /tmp, and starts where there is none, as in a container.
 build-waf: preload ## build bin/millrace-waf, static, which has a web application firewall
 	@mkdir -p $(BIN)
-	$(GO) -C cmd build -trimpath -tags waf -ldflags '$(LDFLAGS)' -o ../$(BIN)/millrace-waf ./millrace
+	$(GO) -C cmd build -trimpath -tags waf,no_fs_access -ldflags '$(LDFLAGS)' -o ../$(BIN)/millrace-waf ./millrace
 
 dist: build ## tarballs, .deb, .rpm, a container image, bills of materials and checksums, in dist/
 	@rm -rf $(DIST) && mkdir -p $(DIST)
@@ -32,7 +33,7 @@ dist-arch:
 	@rm -rf $(STAGE) $(WAF) && mkdir -p $(STAGE)/usr/bin $(WAF)/usr/bin
 	@if [ $(ARCH) != "$$($(GO) env GOHOSTARCH)" ] && [ -e $(PRELOAD) ]; then mv $(PRELOAD) $(PRELOAD).host; fi; \
 	GOARCH=$(ARCH) $(GO) -C cmd build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o ../$(STAGE)/usr/bin/millrace ./millrace && \
-	GOARCH=$(ARCH) $(GO) -C cmd build -trimpath -buildvcs=false -tags waf -ldflags '$(LDFLAGS)' -o ../$(WAF)/usr/bin/millrace-waf ./millrace; status=$$?; \
+	GOARCH=$(ARCH) $(GO) -C cmd build -trimpath -buildvcs=false -tags waf,no_fs_access -ldflags '$(LDFLAGS)' -o ../$(WAF)/usr/bin/millrace-waf ./millrace; status=$$?; \
 	if [ -e $(PRELOAD).host ]; then mv $(PRELOAD).host $(PRELOAD); fi; exit $$status
 	@$(BIN)/millrace man --section 1 --dir $(STAGE)/usr/share/man/man1 >/dev/null
 	@$(BIN)/millrace man --section 5 --dir $(STAGE)/usr/share/man/man5 >/dev/null
