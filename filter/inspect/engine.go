@@ -141,9 +141,10 @@ type Engine struct {
 	in     Input  // the packet that is inspected
 	result Result // of it, or of a message
 
-	conns    int       // connections that a gateway hands over (exchange.go)
-	conn     *Conn     // of the message that is inspected; nil for packets
-	exchange *Exchange // the same; nil for a ClientHello
+	conns    int         // connections that a gateway hands over (exchange.go)
+	conn     *Conn       // of the message that is inspected; nil for packets
+	exchange *Exchange   // the same; nil for a ClientHello
+	bodies   bodyBuffers // of exchanges
 
 	ending bool // what is found is about bytes of a flow that ends, not about the packet
 }

@@ -212,6 +212,7 @@ func (x *Exchange) Head(now int64, d signature.Direction, h *Head) Result {
 	c, e := x.conn, x.conn.e
 	gaveUp := c.enter(now, x)
 	s := &x.sides[signature.SideOf(d)]
+	e.forgetBody(s) // of another attempt
 	*s = httpSide{state: httpBody}
 	s.msg.Message = h.message(d)
 	m := &s.msg
@@ -302,6 +303,7 @@ func (x *Exchange) Close(now int64) {
 			c.leave(gaveUp)
 			e.ending = false
 		}
+		e.forgetBody(&x.sides[i])
 	}
 	e.budget.Charge(-x.held)
 	*x = Exchange{}
@@ -310,7 +312,8 @@ func (x *Exchange) Close(now int64) {
 // settle gives back what a message that was evaluated holds of its body, and charges the rest.
 func (x *Exchange) settle(s *httpSide) {
 	if s.sent {
-		s.msg.Body, s.msg.Coding, s.msg.early = nil, nil, earlyMessage{}
+		x.conn.e.forgetBody(s)
+		s.msg.early = earlyMessage{}
 	}
 	n := exchangeSize
 	for i := range x.sides {

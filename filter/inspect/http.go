@@ -275,6 +275,9 @@ func (e *Engine) httpBodyBytes(p *packet, h *httpFlow, s *httpSide, b []byte) {
 		return
 	}
 	m, limit := &s.msg, e.cfg.bodyBytes()
+	if m.Body == nil && e.exchange != nil {
+		m.Body = e.bodies.get(min(len(b), limit))
+	}
 	m.Body = append(m.Body, b[:min(len(b), max(limit-len(m.Body), 0))]...) // a swap may have lowered the bound
 	if m.Coding != nil {
 		m.Coding.Write(b)

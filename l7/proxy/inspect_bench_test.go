@@ -64,3 +64,40 @@ func BenchmarkInspectedRequest(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkInspectedContent is BenchmarkInspectedRequest with content of 16 KiB, in a response that rules search.
+func BenchmarkInspectedContent(b *testing.B) {
+	request := []byte("GET /bytes/16384 HTTP/1.1\r\nhost: bench.example\r\nuser-agent: bench\r\naccept: */*\r\n\r\n")
+	var content strings.Builder
+	for i := 0; content.Len() < 16384; i++ {
+		fmt.Fprintf(&content, "<p>Line %d of a page, with words as they are in text.</p>\n", i)
+	}
+	text := content.String()[:16384]
+	response := []byte(fmt.Sprintf("HTTP/1.1 200 OK\r\nserver: bench\r\ncontent-type: text/html\r\ncontent-length: %d\r\n\r\n", len(text)) + text)
+	rules := manyRules(1000)
+	for i := range 1000 {
+		rules += fmt.Sprintf("drop http any any -> any any (flow:established,to_client; file_data; content:\"secret-%d-%x\"; sid:%d;)\n", i, i*7919, 5000+i)
+	}
+	for name, list := range map[string]string{"requests": manyRules(1000), "responses": rules} {
+		b.Run(name, func(b *testing.B) {
+			r := newInspectRig(b, inspect.Prevent, 1<<16, list)
+			r.worker.OnRecord(nil)
+			r.backend = func(p *memtransport.Peer) {
+				p.Handler = func(p *memtransport.Peer) {
+					for range bytes.Count(p.Take(), []byte("\r\n\r\n")) {
+						p.Write(response)
+					}
+				}
+			}
+			c := r.connect(memHTTP1)
+			b.ReportAllocs()
+			for b.Loop() {
+				c.Write(request)
+				r.run()
+				if got := c.Take(); len(got) < len(text) {
+					b.Fatalf("%d bytes", len(got))
+				}
+			}
+		})
+	}
+}
