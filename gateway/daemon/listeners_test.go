@@ -776,8 +776,11 @@ func TestTheAccessLogHasChosenFields(t *testing.T) {
 func TestListenersHaveAFloorOfTheHeap(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(100))
 	s := newSite(t, strings.NewReplacer(`"A"`, `"127.0.0.1:9"`, `"B"`, `"127.0.0.1:10"`).Replace(siteConfig))
-	if s.d.floor == nil {
+	if s.d.floor.Size() == 0 {
 		t.Error("a gateway with listeners has no floor")
+	}
+	if err := s.d.closeWorkers(); err != nil || s.d.floor.Size() != 0 {
+		t.Errorf("a floor of %d bytes is left: %v", s.d.floor.Size(), err)
 	}
 	if d, _, _ := controlled(t); d.floor != nil {
 		t.Error("a gateway without listeners has a floor")

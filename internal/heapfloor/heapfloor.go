@@ -38,6 +38,14 @@ func Hold(n int) *Floor {
 	return f
 }
 
+// Size returns the bytes of the floor; 0 of none and once it is released.
+func (f *Floor) Size() int {
+	if f == nil {
+		return 0
+	}
+	return len(f.unused)
+}
+
 // size returns the bytes of a floor of n where so much memory is available; 0 is unknown.
 func size(n int, available uint64) int {
 	if available > 0 {

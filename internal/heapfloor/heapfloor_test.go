@@ -1,7 +1,7 @@
 package heapfloor
 
 import (
-	"fmt"
+	"bytes"
 	"math"
 	"os"
 	"runtime"
@@ -9,6 +9,9 @@ import (
 	"runtime/metrics"
 	"testing"
 	"testing/fstest"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 const megabyte = 1 << 20
@@ -21,33 +24,35 @@ func goal() uint64 {
 	return sample[0].Value.Uint64()
 }
 
-// resident returns the pages of the process.
-func resident(t *testing.T) (bytes int) {
+// resident returns how many bytes of memory are in pages.
+func resident(t *testing.T, b []byte) (bytes int) {
 	t.Helper()
-	raw, err := os.ReadFile("/proc/self/statm")
-	if err != nil {
-		t.Skip(err)
+	pages := make([]byte, len(b)/os.Getpagesize())
+	_, _, errno := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), uintptr(unsafe.Pointer(&pages[0])))
+	if errno != 0 {
+		t.Fatal(errno)
 	}
-	var size, pages int
-	if _, err := fmt.Sscan(string(raw), &size, &pages); err != nil {
-		t.Fatal(err)
+	for _, p := range pages {
+		bytes += int(p&1) * os.Getpagesize()
 	}
-	return pages * os.Getpagesize()
+	return bytes
 }
 
 func TestAFloorKeepsCollectionsApart(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(usual))
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(math.MaxInt64))
-	without, before := goal(), resident(t)
+	used := bytes.Repeat([]byte{1}, 64*megabyte) // garbage, in whose place the floor may come
+	runtime.KeepAlive(used)
+	without := goal()
 	f := Hold(32 * megabyte)
-	if touched := resident(t) - before; touched > 8*megabyte {
-		t.Errorf("a floor of 32 MB has %d bytes resident", touched)
+	if touched := resident(t, f.unused); touched > megabyte || f.Size() > 32*megabyte {
+		t.Errorf("a floor of %d bytes has %d resident", f.Size(), touched)
 	}
 	if with := goal(); with < 64*megabyte || without > 32*megabyte {
 		t.Errorf("a collection at %d bytes without a floor, at %d with one", without, with)
 	}
 	f.Release()
-	if after := goal(); after > 32*megabyte {
+	if after := goal(); after > 32*megabyte || f.Size() != 0 {
 		t.Errorf("a collection at %d bytes after the floor was released", after)
 	}
 }
