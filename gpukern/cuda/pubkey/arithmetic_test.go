@@ -112,7 +112,7 @@ func (o *operation) compare(t *testing.T, b *bed, code uint32, n int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.close()
+	defer f.Close()
 	f.n = n
 	operands := make([][3]*big.Int, n)
 	for i := range operands {
@@ -137,7 +137,7 @@ func (o *operation) compare(t *testing.T, b *bed, code uint32, n int) {
 	tasks := task{launch: func(_ *Engine, f *flight) error {
 		return launch(f, "pk_arithmetic", f.n, 32, &arithmeticParams{f.in[0].ptr, f.in[1].ptr, f.in[2].ptr, f.out[0].ptr, uint32(f.n), code})
 	}}
-	if err := errors.Join(f.put(b.Engine, &tasks), f.stream.Wait()); err != nil {
+	if err := errors.Join(f.put(b.Engine, &tasks), f.Stream.Wait()); err != nil {
 		t.Fatal(err)
 	}
 	for i, v := range operands {

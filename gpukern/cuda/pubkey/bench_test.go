@@ -121,12 +121,12 @@ func (w *work) resident(b *testing.B, bed *bed) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer f.close()
+	defer f.Close()
 	c := w.c()
 	f.n = n
 	offload.Parallel(n, leastCopied, func(from, to int) { c.fill(f, 0, from, to) })
 	for _, a := range f.in {
-		if err := f.stream.CopyIn(a.ptr, f.host, int(a.ptr-f.dev.Ptr), a.size*n); err != nil {
+		if err := f.Stream.CopyIn(a.ptr, f.Host, int(a.ptr-f.Dev.Ptr), a.size*n); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -138,13 +138,13 @@ func (w *work) resident(b *testing.B, bed *bed) {
 		defer marks[i].Close()
 	}
 	w.rounds(b, "resident", n, func() time.Duration {
-		if err := marks[0].Record(f.stream); err != nil {
+		if err := marks[0].Record(f.Stream); err != nil {
 			b.Fatal(err)
 		}
 		if err := w.t.launch(bed.Engine, f); err != nil {
 			b.Fatal(err)
 		}
-		if err := marks[1].Record(f.stream); err != nil {
+		if err := marks[1].Record(f.Stream); err != nil {
 			b.Fatal(err)
 		}
 		if err := marks[1].Wait(); err != nil {
@@ -155,11 +155,11 @@ func (w *work) resident(b *testing.B, bed *bed) {
 			b.Fatal(err)
 		}
 		for _, a := range f.out {
-			if err := f.stream.CopyOut(f.host, int(a.ptr-f.dev.Ptr), a.ptr, a.size*n); err != nil {
+			if err := f.Stream.CopyOut(f.Host, int(a.ptr-f.Dev.Ptr), a.ptr, a.size*n); err != nil {
 				b.Fatal(err)
 			}
 		}
-		if err := f.stream.Wait(); err != nil {
+		if err := f.Stream.Wait(); err != nil {
 			b.Fatal(err)
 		}
 		offload.Parallel(n, leastCopied, func(from, to int) { c.take(f, 0, from, to) })

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/millrace/millrace/gpukern/cuda"
 	"github.com/millrace/millrace/gpukern/cuda/offload"
@@ -21,28 +20,14 @@ type task struct {
 
 // flight is a launch with its memory: the arrays of a task on the device, and on the host those that are copied.
 type flight struct {
-	d      *cuda.Device
-	stream *cuda.Stream
-	done   *cuda.Event
-	host   *cuda.Block
-	dev    *cuda.Buffer
-	in     []array
-	out    []array
-	work   []array // on the device alone
+	offload.Flight
+	in   []array
+	out  []array
+	work []array // on the device alone
 
-	state flightState
 	first int // operation of the call
 	n     int
-	since time.Time
 }
-
-// flightState is the state of a flight.
-type flightState uint8
-
-const (
-	grounded flightState = iota
-	flying
-)
 
 // array is one array of a flight. mem is its host side.
 type array struct {
@@ -51,15 +36,12 @@ type array struct {
 	mem  []byte
 }
 
-// flights of a pipeline: one is filled and one emptied while the device works on the third.
-const flights = 3
-
 // pipeline runs one kind of operation.
 type pipeline struct {
 	e       *Engine
 	t       *task
 	mu      sync.Mutex
-	flights [flights]*flight
+	flights [offload.Flights]*flight
 }
 
 // call is what a caller wants done: n operations. fill writes inputs and take reads results of operations from first on
@@ -86,13 +68,8 @@ func newPipeline(e *Engine, d *cuda.Device, t *task) (*pipeline, error) {
 	return p, nil
 }
 
-func newFlight(d *cuda.Device, t *task, batch int) (f *flight, err error) {
-	f = &flight{d: d}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, f.close())
-		}
-	}()
+func newFlight(d *cuda.Device, t *task, batch int) (*flight, error) {
+	f := new(flight)
 	place := func(sizes []int, at *int) (all []array) {
 		for _, size := range sizes {
 			all = append(all, array{ptr: cuda.Ptr(*at), size: size})
@@ -104,26 +81,17 @@ func newFlight(d *cuda.Device, t *task, batch int) (f *flight, err error) {
 	f.in, f.out = place(t.in, &total), place(t.out, &total)
 	copied := total
 	f.work = place(t.scratch, &total)
-	if f.host, err = d.AllocHost(copied); err != nil {
-		return f, err
-	}
-	if f.dev, err = d.Alloc(total); err != nil {
-		return f, err
-	}
-	if f.stream, err = d.NewStream(cuda.Patient); err != nil {
-		return f, err
-	}
-	if f.done, err = d.NewEvent(); err != nil {
-		return f, err
+	if err := f.Open(d, copied, total); err != nil {
+		return nil, err
 	}
 	for _, all := range [][]array{f.in, f.out} {
 		for i := range all {
-			all[i].mem = f.host.Mem[all[i].ptr:][:all[i].size*batch]
+			all[i].mem = f.Host.Mem[all[i].ptr:][:all[i].size*batch]
 		}
 	}
 	for _, all := range [][]array{f.in, f.out, f.work} {
 		for i := range all {
-			all[i].ptr += f.dev.Ptr
+			all[i].ptr += f.Dev.Ptr
 		}
 	}
 	return f, nil
@@ -135,7 +103,7 @@ func (a *array) at(i int) []byte { return a.mem[i*a.size:][:a.size:a.size] }
 // put copies the inputs, launches the kernels, copies the results and overwrites what the device had of them.
 func (f *flight) put(e *Engine, t *task) error {
 	for _, a := range f.in {
-		if err := f.stream.CopyIn(a.ptr, f.host, int(a.ptr-f.dev.Ptr), a.size*f.n); err != nil {
+		if err := f.Stream.CopyIn(a.ptr, f.Host, int(a.ptr-f.Dev.Ptr), a.size*f.n); err != nil {
 			return err
 		}
 	}
@@ -143,14 +111,14 @@ func (f *flight) put(e *Engine, t *task) error {
 		return err
 	}
 	for _, a := range f.out {
-		if err := f.stream.CopyOut(f.host, int(a.ptr-f.dev.Ptr), a.ptr, a.size*f.n); err != nil {
+		if err := f.Stream.CopyOut(f.Host, int(a.ptr-f.Dev.Ptr), a.ptr, a.size*f.n); err != nil {
 			return err
 		}
 	}
 	if err := f.wipeDevice(); err != nil {
 		return err
 	}
-	return f.done.Record(f.stream)
+	return f.Sent()
 }
 
 // wipeDevice overwrites what the device has of the flight, after what is on its stream.
@@ -158,19 +126,10 @@ func (f *flight) wipeDevice() error {
 	var errs []error
 	for _, all := range [][]array{f.in, f.out, f.work} {
 		for _, a := range all {
-			errs = append(errs, f.stream.Fill(a.ptr, 0, a.size*f.n))
+			errs = append(errs, f.Stream.Fill(a.ptr, 0, a.size*f.n))
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// wait returns when the flight is over.
-func (f *flight) wait(patience time.Duration) error {
-	err := f.done.WaitFor(f.since, patience)
-	if errors.Is(err, cuda.ErrLate) {
-		return fmt.Errorf("pubkey: %d operations have taken longer than %v: %w", f.n, patience, cuda.ErrLost)
-	}
-	return err
 }
 
 // wipe overwrites what the host has of some operations of the flight.
@@ -182,29 +141,11 @@ func (f *flight) wipe(from, to int) {
 	}
 }
 
-// close returns the memory, which has no secrets while no call is under way.
-func (f *flight) close() error {
-	var errs []error
-	if f.done != nil {
-		errs = append(errs, f.done.Close())
-	}
-	if f.stream != nil {
-		errs = append(errs, f.stream.Close())
-	}
-	if f.dev != nil {
-		errs = append(errs, f.dev.Close())
-	}
-	if f.host != nil {
-		errs = append(errs, f.host.Close())
-	}
-	return errors.Join(errs...)
-}
-
 func (p *pipeline) close() error {
 	var errs []error
 	for _, f := range p.flights {
 		if f != nil {
-			errs = append(errs, f.close())
+			errs = append(errs, f.Close())
 		}
 	}
 	return errors.Join(errs...)
@@ -224,7 +165,7 @@ func (e *Engine) run(t *task, c *call) {
 	defer p.mu.Unlock()
 	next := 0
 	for i := 0; next < c.n; i++ {
-		f := p.flights[i%flights]
+		f := p.flights[i%offload.Flights]
 		p.land(f, c)
 		n := min(e.cfg.Batch, c.n-next)
 		if e.device.Usable() == nil {
@@ -241,7 +182,8 @@ func (e *Engine) run(t *task, c *call) {
 
 // start sends a flight off.
 func (p *pipeline) start(f *flight, c *call, first, n int) {
-	f.first, f.n, f.state, f.since = first, n, flying, time.Now()
+	f.first, f.n = first, n
+	f.Begin()
 	offload.Parallel(n, leastCopied, func(from, to int) { c.fill(f, first, from, to) })
 	if err := f.put(p.e, p.t); err != nil {
 		p.fail(f, c, err)
@@ -250,14 +192,13 @@ func (p *pipeline) start(f *flight, c *call, first, n int) {
 
 // land waits for a flight and takes its results.
 func (p *pipeline) land(f *flight, c *call) {
-	if f.state != flying {
+	if !f.Flying() {
 		return
 	}
-	if err := f.wait(p.e.cfg.Patience); err != nil {
-		p.fail(f, c, err)
+	if err := f.Land(f.n, p.e.cfg.Patience); err != nil {
+		p.fail(f, c, fmt.Errorf("pubkey: %w", err))
 		return
 	}
-	f.state = grounded
 	p.e.counters.device.Add(uint64(f.n))
 	offload.Parallel(f.n, leastCopied, func(from, to int) {
 		c.take(f, f.first, from, to)
@@ -268,10 +209,7 @@ func (p *pipeline) land(f *flight, c *call) {
 // fail does the operations of a flight that a lost device has on the CPU.
 func (p *pipeline) fail(f *flight, c *call, err error) {
 	p.e.device.Lose(err)
-	f.state = grounded
-	if f.d.Lost() == nil && !errors.Is(err, cuda.ErrLost) { // it has refused a call, and obeys others
-		_ = errors.Join(f.wipeDevice(), f.stream.Wait())
-	}
+	f.Fail(err, f.wipeDevice)
 	f.wipe(0, f.n)
 	p.e.counters.lost.Add(uint64(f.n))
 	p.e.onCPU(c, f.first, f.first+f.n)

@@ -50,11 +50,11 @@ func (b *bed) used(t *testing.T) map[string][][]byte {
 	all := map[string][][]byte{}
 	for name, p := range b.pipelines {
 		for _, f := range p.flights {
-			dev := make([]byte, f.dev.Size)
-			if err := b.dev.Download(dev, f.dev.Ptr); err != nil {
+			dev := make([]byte, f.Dev.Size)
+			if err := b.dev.Download(dev, f.Dev.Ptr); err != nil {
 				t.Fatal(err)
 			}
-			all[name] = append(all[name], dev, f.host.Mem)
+			all[name] = append(all[name], dev, f.Host.Mem)
 		}
 	}
 	return all
@@ -68,13 +68,13 @@ func TestNoSecretStays(t *testing.T) {
 		b.everything(t) // makes the pipelines
 		for _, p := range b.pipelines {
 			for _, f := range p.flights {
-				for i := range f.host.Mem {
-					f.host.Mem[i] = 0xff
+				for i := range f.Host.Mem {
+					f.Host.Mem[i] = 0xff
 				}
-				if err := f.stream.Fill(f.dev.Ptr, 0xff, f.dev.Size); err != nil {
+				if err := f.Stream.Fill(f.Dev.Ptr, 0xff, f.Dev.Size); err != nil {
 					t.Fatal(err)
 				}
-				if err := f.stream.Wait(); err != nil {
+				if err := f.Stream.Wait(); err != nil {
 					t.Fatal(err)
 				}
 			}

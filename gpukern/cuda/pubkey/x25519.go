@@ -24,11 +24,11 @@ var x25519Task = task{
 
 // launch runs a kernel with a thread for each of n.
 func launch[P any](f *flight, name string, n, threads int, params *P) error {
-	k, err := f.d.Kernel(name)
+	k, err := f.GPU.Kernel(name)
 	if err != nil {
 		return err
 	}
-	return cuda.Launch(f.stream, k, cuda.Grid{Blocks: (n + threads - 1) / threads, Threads: threads}, params)
+	return cuda.Launch(f.Stream, k, cuda.Grid{Blocks: (n + threads - 1) / threads, Threads: threads}, params)
 }
 
 // X25519 sets products to scalars times points, all of one length (RFC 7748 5). A point of low order gives zeros, which a

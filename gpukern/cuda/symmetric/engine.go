@@ -68,7 +68,7 @@ type Engine struct {
 
 	mu       sync.Mutex       // of a call
 	valid    []aead.Validator // of the processors
-	flights  [flights]*flight
+	flights  [offload.Flights]*flight
 	resolved []place // of the keys of a batch
 	lists    [kinds][]int32
 	aeadKeys *keyTable[*aead.Key]
@@ -148,7 +148,7 @@ func (e *Engine) Close() error {
 	var errs []error
 	for _, f := range e.flights {
 		if f != nil {
-			errs = append(errs, f.close())
+			errs = append(errs, f.Close())
 		}
 	}
 	errs = append(errs, e.aeadKeys.close(), e.hmacKeys.close())

@@ -3,7 +3,6 @@ package symmetric
 import (
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/millrace/millrace/gpukern/cuda"
 	"github.com/millrace/millrace/gpukern/cuda/offload"
@@ -63,59 +62,30 @@ const (
 	arrayAlign = 256
 )
 
-// flights of an engine: one is filled and one emptied while the device works on the third.
-const flights = 3
-
 // flight is a launch with its memory, which is alike on the device and on the host:
 //
 //	operations | results | texts
 type flight struct {
-	d      *cuda.Device
-	stream *cuda.Stream
-	done   *cuda.Event
-	host   *cuda.Block
-	dev    *cuda.Buffer
+	offload.Flight
 
 	results, texts int // where they begin
 
-	state    flightState
 	launched bool
 	w        *work
 	ops      []int32  // of w
 	at       []uint32 // of each: where its texts are, from texts on
 	used     int      // bytes of texts
-	since    time.Time
 }
 
-// flightState is the state of a flight.
-type flightState uint8
-
-const (
-	grounded flightState = iota
-	flying
-)
-
-func newFlight(d *cuda.Device, cfg *Config) (f *flight, err error) {
-	f = &flight{d: d, at: make([]uint32, cfg.Batch+1)}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, f.close())
-		}
-	}()
+func newFlight(d *cuda.Device, cfg *Config) (*flight, error) {
+	f := &flight{at: make([]uint32, cfg.Batch+1)}
 	f.results = align(cfg.Batch*kernelGCM.opSize, arrayAlign)
 	f.texts = f.results + align(cfg.Batch, arrayAlign)
 	size := f.texts + align(cfg.Bytes, arrayAlign)
-	if f.host, err = d.AllocHost(size); err != nil {
-		return f, err
+	if err := f.Open(d, size, size); err != nil {
+		return nil, err
 	}
-	if f.dev, err = d.Alloc(size); err != nil {
-		return f, err
-	}
-	if f.stream, err = d.NewStream(cuda.Patient); err != nil {
-		return f, err
-	}
-	f.done, err = d.NewEvent()
-	return f, err
+	return f, nil
 }
 
 func align(n, to int) int { return (n + to - 1) &^ (to - 1) }
@@ -143,30 +113,31 @@ func (f *flight) load(w *work, next, most, room int) int {
 // start sends the flight off.
 func (f *flight) start() error {
 	w, n := f.w, len(f.ops)
-	f.state, f.launched, f.since = flying, false, time.Now()
-	clear(f.host.Mem[f.results : f.results+n])
+	f.launched = false
+	f.Begin()
+	clear(f.Host.Mem[f.results : f.results+n])
 	offload.Parallel(n, leastCopied, func(from, to int) {
 		for j := from; j < to; j++ {
 			i := f.ops[j]
-			w.op(i, f.host.Mem[j*w.kernel.opSize:][:w.kernel.opSize], f.at[j])
+			w.op(i, f.Host.Mem[j*w.kernel.opSize:][:w.kernel.opSize], f.at[j])
 			if w.mem == 0 {
 				w.copyIn(i, f.text(j))
 			}
 		}
 	})
-	k, err := f.d.Kernel(w.kernel.name)
+	k, err := f.GPU.Kernel(w.kernel.name)
 	if err != nil {
 		return err
 	}
-	p := params{mem: w.mem, ops: f.dev.Ptr, keys: w.keys, results: f.dev.Ptr + cuda.Ptr(f.results), n: uint32(n), flags: w.flags}
+	p := params{mem: w.mem, ops: f.Dev.Ptr, keys: w.keys, results: f.Dev.Ptr + cuda.Ptr(f.results), n: uint32(n), flags: w.flags}
 	if w.mem == 0 {
-		p.mem = f.dev.Ptr + cuda.Ptr(f.texts)
+		p.mem = f.Dev.Ptr + cuda.Ptr(f.texts)
 	}
-	errs := []error{f.copyIn(0, n*w.kernel.opSize), f.stream.Fill(f.dev.Ptr+cuda.Ptr(f.results), resultNone, n), f.copyIn(f.texts, f.used)}
+	errs := []error{f.copyIn(0, n*w.kernel.opSize), f.Stream.Fill(f.Dev.Ptr+cuda.Ptr(f.results), resultNone, n), f.copyIn(f.texts, f.used)}
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	if err := cuda.Launch(f.stream, k, cuda.Grid{Blocks: (n + w.kernel.perTask - 1) / w.kernel.perTask, Threads: threads}, &p); err != nil {
+	if err := cuda.Launch(f.Stream, k, cuda.Grid{Blocks: (n + w.kernel.perTask - 1) / w.kernel.perTask, Threads: threads}, &p); err != nil {
 		return err
 	}
 	f.launched = true
@@ -174,27 +145,27 @@ func (f *flight) start() error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	return f.done.Record(f.stream)
+	return f.Sent()
 }
 
 // text is the copied text of an operation.
 func (f *flight) text(j int) []byte {
 	from, to := f.texts+int(f.at[j]), f.texts+int(f.at[j+1])
-	return f.host.Mem[from:to:to]
+	return f.Host.Mem[from:to:to]
 }
 
 func (f *flight) copyIn(at, n int) error {
 	if n == 0 {
 		return nil
 	}
-	return f.stream.CopyIn(f.dev.Ptr+cuda.Ptr(at), f.host, at, n)
+	return f.Stream.CopyIn(f.Dev.Ptr+cuda.Ptr(at), f.Host, at, n)
 }
 
 func (f *flight) copyOut(at, n int) error {
 	if n == 0 {
 		return nil
 	}
-	return f.stream.CopyOut(f.host, at, f.dev.Ptr+cuda.Ptr(at), n)
+	return f.Stream.CopyOut(f.Host, at, f.Dev.Ptr+cuda.Ptr(at), n)
 }
 
 // wipeDevice overwrites the texts that the device has a copy of, after what is on its stream.
@@ -202,23 +173,13 @@ func (f *flight) wipeDevice() error {
 	if f.used == 0 {
 		return nil
 	}
-	return f.stream.Fill(f.dev.Ptr+cuda.Ptr(f.texts), 0, f.used)
-}
-
-// wait returns when the flight is over.
-func (f *flight) wait(patience time.Duration) error {
-	err := f.done.WaitFor(f.since, patience)
-	if errors.Is(err, cuda.ErrLate) {
-		return fmt.Errorf("symmetric: %d operations have taken longer than %v: %w", len(f.ops), patience, cuda.ErrLost)
-	}
-	return err
+	return f.Stream.Fill(f.Dev.Ptr+cuda.Ptr(f.texts), 0, f.used)
 }
 
 // take reads the results, and the texts that were copied.
 func (e *Engine) take(f *flight) {
 	w := f.w
-	f.state = grounded
-	results := f.host.Mem[f.results : f.results+len(f.ops)]
+	results := f.Host.Mem[f.results : f.results+len(f.ops)]
 	var missing []int32
 	for j, r := range results {
 		if r == resultNone {
@@ -234,7 +195,7 @@ func (e *Engine) take(f *flight) {
 				w.ended(f.ops[j], r)
 			}
 		}
-		clear(f.host.Mem[f.texts+int(f.at[from]) : f.texts+int(f.at[to])])
+		clear(f.Host.Mem[f.texts+int(f.at[from]) : f.texts+int(f.at[to])])
 	})
 	e.counters.device.Add(uint64(len(f.ops) - len(missing)))
 	if len(missing) > 0 {
@@ -257,11 +218,8 @@ func (e *Engine) undone(w *work, ops []int32) {
 func (e *Engine) fail(f *flight, err error) {
 	e.device.Lose(err)
 	w := f.w
-	f.state = grounded
-	if f.d.Lost() == nil && !errors.Is(err, cuda.ErrLost) { // it has refused a call, and obeys others
-		_ = errors.Join(f.wipeDevice(), f.stream.Wait())
-	}
-	clear(f.host.Mem[f.texts : f.texts+f.used])
+	f.Fail(err, f.wipeDevice)
+	clear(f.Host.Mem[f.texts : f.texts+f.used])
 	if w.tears && f.launched {
 		e.counters.torn.Add(uint64(len(f.ops)))
 		offload.Parallel(len(f.ops), leastCopied, func(from, to int) {
@@ -277,11 +235,11 @@ func (e *Engine) fail(f *flight, err error) {
 
 // land waits for a flight and takes its results.
 func (e *Engine) land(f *flight) {
-	if f.state != flying {
+	if !f.Flying() {
 		return
 	}
-	if err := f.wait(e.cfg.Patience); err != nil {
-		e.fail(f, err)
+	if err := f.Land(len(f.ops), e.cfg.Patience); err != nil {
+		e.fail(f, fmt.Errorf("symmetric: %w", err))
 		return
 	}
 	e.take(f)
@@ -291,7 +249,7 @@ func (e *Engine) land(f *flight) {
 func (e *Engine) run(w *work) {
 	next := 0
 	for i := 0; next < len(w.ops); i++ {
-		f := e.flights[i%flights]
+		f := e.flights[i%offload.Flights]
 		e.land(f)
 		if e.device.Usable() == nil {
 			break
@@ -305,22 +263,4 @@ func (e *Engine) run(w *work) {
 		e.land(f)
 	}
 	e.undone(w, w.ops[next:])
-}
-
-// close returns the memory, which has no secrets while no call is under way.
-func (f *flight) close() error {
-	var errs []error
-	if f.done != nil {
-		errs = append(errs, f.done.Close())
-	}
-	if f.stream != nil {
-		errs = append(errs, f.stream.Close())
-	}
-	if f.dev != nil {
-		errs = append(errs, f.dev.Close())
-	}
-	if f.host != nil {
-		errs = append(errs, f.host.Close())
-	}
-	return errors.Join(errs...)
 }

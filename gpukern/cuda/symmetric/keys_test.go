@@ -82,10 +82,10 @@ func TestNoTextStays(t *testing.T) {
 	devices(t, 12, 12, func(t *testing.T, b *bed, _ int) {
 		s := b.flightStream(t)
 		for _, f := range b.flights {
-			for i := f.texts; i < len(f.host.Mem); i++ {
-				f.host.Mem[i] = 0xff
+			for i := f.texts; i < len(f.Host.Mem); i++ {
+				f.Host.Mem[i] = 0xff
 			}
-			if err := s.Fill(f.dev.Ptr+cuda.Ptr(f.texts), 0xff, f.dev.Size-f.texts); err != nil {
+			if err := s.Fill(f.Dev.Ptr+cuda.Ptr(f.texts), 0xff, f.Dev.Size-f.texts); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -99,11 +99,11 @@ func TestNoTextStays(t *testing.T) {
 		b.Sum(&batch)
 		zeros := 0
 		for _, f := range b.flights {
-			dev := make([]byte, f.dev.Size)
-			if err := b.dev.Download(dev, f.dev.Ptr); err != nil {
+			dev := make([]byte, f.Dev.Size)
+			if err := b.dev.Download(dev, f.Dev.Ptr); err != nil {
 				t.Fatal(err)
 			}
-			for _, m := range [][]byte{dev[f.texts:], f.host.Mem[f.texts:]} {
+			for _, m := range [][]byte{dev[f.texts:], f.Host.Mem[f.texts:]} {
 				for _, v := range m {
 					if v != 0 && v != 0xff {
 						t.Fatalf("%#x is left", v)

@@ -19,7 +19,7 @@ func (b *bed) flightStream(t *testing.T) *cuda.Stream {
 	if !b.ready() {
 		t.Fatal(b.Lost())
 	}
-	return b.flights[0].stream
+	return b.flights[0].Stream
 }
 
 // copied seals texts that are copied while the n-th call of a name fails: they are sealed all the same. It returns whether there was
@@ -140,8 +140,8 @@ func TestAResultThatIsMissing(t *testing.T) {
 		t.Fatal(b.Lost())
 	}
 	f.load(b.aeadWork(&x.b, seal, where{}, &kernelChaCha, []int32{0, 1}), 0, 2, 1<<20)
-	f.state = flying
-	clear(f.host.Mem[f.results:][:2])
+	f.Begin()
+	clear(f.Host.Mem[f.results:][:2])
 	b.take(f)
 	x.expect(t, x.b.Mem, x.sealed)
 	if s := b.Stats(); s != (Stats{CPU: 2, Faults: 2}) {
