@@ -45,3 +45,30 @@ func TestCaches(t *testing.T) {
 		}
 	}
 }
+
+// The files of nginx become a second level on disk: of the same size, with as many keys as the zone has room for.
+func TestCachesOnDisk(t *testing.T) {
+	for path, want := range map[string]string{
+		"/c keys_zone=z:1m max_size=64m":             "memory 67108864, /var/cache/millrace/z 67108864 bytes 8192 objects 16777216",
+		"/c keys_zone=z:10m max_size=10g levels=1:2": "memory 268435456, /var/cache/millrace/z 10737418240 bytes 81920 objects 67108864",
+		"/c keys_zone=z:64k max_size=1m":             "memory 1048576, /var/cache/millrace/z 16777216 bytes 512 objects 4194304",
+		"/c keys_zone=z:1m":                          "memory 268435456, /var/cache/millrace/z 1073741824 bytes 8192 objects 67108864",
+		"/dev/shm/c keys_zone=z:1m max_size=64m":     "memory 67108864",
+		"/c keys_zone=z:1m max_size=900000g":         "memory 268435456, /var/cache/millrace/z 70368744177664 bytes 8192 objects 67108864",
+		"/c keys_zone=z max_size=64m":                "memory 67108864, /var/cache/millrace/z 67108864 bytes 262144 objects 16777216",
+	} {
+		out, r := converted(t, Nginx, "proxy_cache_path "+path+"; server { listen 80; location / { proxy_cache z; proxy_pass http://127.0.0.1:1; } }")
+		if len(out.Caches) != 1 || r.Left > 0 {
+			t.Errorf("%s: %d caches\n%s", path, len(out.Caches), r.Text(true))
+			continue
+		}
+		k := out.Caches[0]
+		got := fmt.Sprintf("memory %d", k.Memory)
+		if d := k.Disk; d != nil {
+			got += fmt.Sprintf(", %s %d bytes %d objects %d", d.Dir, d.Bytes, d.Objects, d.MaxObject)
+		}
+		if got != want {
+			t.Errorf("%s: %s, want %s", path, got, want)
+		}
+	}
+}

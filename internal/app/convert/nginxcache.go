@@ -12,6 +12,21 @@ type cache struct {
 	name      string
 	memory    int64
 	maxObject int64
+	disk      *cacheDisk // nil for none
+}
+
+// cacheDisk is the second level of a cache.
+type cacheDisk struct {
+	dir            string
+	bytes, objects int64
+}
+
+// object returns the keys of a second level; nil for none.
+func (k *cacheDisk) object() *object {
+	if k == nil {
+		return nil
+	}
+	return (&object{}).put("dir", k.dir).put("bytes", k.bytes).put("objects", k.objects)
 }
 
 // ruleCache holds how a rule uses a cache.
@@ -30,25 +45,36 @@ type cacheZone struct {
 	inactive time.Duration
 }
 
-// Bounds of the memory of a cache: nginx has files.
+// Bounds of a cache.
 const (
 	leastMemory   = 1 << 20
-	defaultMemory = 256 << 20
+	defaultMemory = 256 << 20 // of what nginx has in files
 	mostMemory    = 1 << 30
+
+	leastDisk   = 16 << 20
+	defaultDisk = 1 << 30 // in place of as much as there is room for
+	mostDisk    = 1 << 46
+	diskFolder  = "/var/cache/millrace/" // that the unit of the packages makes
+	keySize     = 128                    // bytes of a zone for a key: 8000 in a MiB
 )
+
+// memoryFolders hold files in memory: a cache there has no second level.
+var memoryFolders = []string{"/dev/shm/", "/run/", "/var/run/"}
 
 // readCaches reads the zones of caches.
 func (n *nginx) readCaches(sc *scope) {
 	for _, d := range slices.Concat(sc.own("proxy_cache_path"), sc.own("fastcgi_cache_path")) {
-		name, z := "", &cacheZone{&cache{at: d.at, memory: defaultMemory}, 10 * time.Minute}
+		name, zone, z := "", int64(0), &cacheZone{&cache{at: d.at, memory: defaultMemory}, 10 * time.Minute}
+		bytes := int64(defaultDisk)
 		for _, a := range d.texts() {
 			key, value, _ := strings.Cut(a, "=")
 			switch key {
 			case "keys_zone":
-				name, _, _ = strings.Cut(value, ":")
+				name, value, _ = strings.Cut(value, ":")
+				zone, _ = size(value)
 			case "max_size":
 				if b, ok := size(value); ok && b > 0 {
-					z.cache.memory = min(max(b, leastMemory), mostMemory)
+					bytes = b
 				}
 			case "inactive":
 				if t, ok := nginxTime(value); ok {
@@ -63,8 +89,25 @@ func (n *nginx) readCaches(sc *scope) {
 		n.caches[name] = z
 		z.cache.name = n.m.unique("cache", name)
 		n.m.caches = append(n.m.caches, z.cache)
-		n.l.changed(d.at, "caches[]", "responses are kept in memory, and not over a restart: set memory and max_object")
+		n.sizes(d, z.cache, bytes, zone)
 	}
+}
+
+// sizes chooses the sizes of a cache for bytes of files, whose keys have a zone of so many bytes. The folder is a new one: nginx removes files
+// that are not its own, and its files cannot be read.
+func (n *nginx) sizes(d *directive, k *cache, bytes, zone int64) {
+	inMemory := func(folder string) bool { return strings.HasPrefix(d.arg(0), folder) }
+	if slices.ContainsFunc(memoryFolders, inMemory) {
+		k.memory = min(max(bytes, leastMemory), mostMemory)
+		n.l.changed(d.at, "caches[]", "responses are kept in memory, as its folder is: set memory and max_object")
+		return
+	}
+	k.memory = min(max(bytes, leastMemory), defaultMemory)
+	k.disk = &cacheDisk{dir: diskFolder + k.name, bytes: min(max(bytes, leastDisk), mostDisk)}
+	if zone > 0 {
+		k.disk.objects = max(zone/keySize, 1)
+	}
+	n.l.changed(d.at, "caches[].disk", "the cache begins empty, in a folder of its own, and memory holds a part of it: set disk.dir for another disk, whose parent has to be there")
 }
 
 // caching is the translation of the cache of a location.

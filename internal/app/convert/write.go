@@ -18,7 +18,7 @@ func write(s *source, m *model, language Language) string {
 	}
 	root.put("rate_limits", each(m.limits, p.rateLimit))
 	root.put("caches", each(m.usedCaches(), func(c *cache) *object {
-		return (&object{comment: p.comment(c.at, "")}).put("name", c.name).put("memory", c.memory).put("max_object", c.maxObject)
+		return (&object{comment: p.comment(c.at, "")}).put("name", c.name).put("memory", c.memory).put("max_object", c.maxObject).put("disk", c.disk.object())
 	}))
 	root.put("listeners", each(m.listeners, p.listener))
 	root.put("routes", each(m.routes, p.route))
