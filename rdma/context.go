@@ -11,6 +11,7 @@ import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/node"
 	"github.com/millrace/millrace/node/nexthop"
+	"github.com/millrace/millrace/rdma/cm"
 	"github.com/millrace/millrace/rdma/memory"
 	"github.com/millrace/millrace/rdma/roce"
 	"github.com/millrace/millrace/rdma/transport"
@@ -26,6 +27,9 @@ type Config struct {
 	Loop   int   // of the node, which the context belongs to
 	MaxQPs int   // 0 is 65536
 	TOS    uint8 // of packets: DSCP and ECN
+
+	// Connections that peers begin by RDMA-CM and that are not established yet: in all, and from one address. 0 is 1024 and 128.
+	MaxHalfOpen, MaxHalfOpenBySource int
 }
 
 // Context is an RDMA device: one address, and all objects that are made on it.
@@ -58,6 +62,10 @@ type Context struct {
 	id       uint16   // IPv4 identification of the next packet
 	count    counters
 	emitter  transport.Output
+	gsi      gsi
+	inputDev uint8 // device of the frame that input handles
+
+	messenger func(to *cm.Peer, mad []byte) bool
 
 	watching sync.Mutex // one Hops.Watch at a time; taken before the loop's lock
 	events   chan Event
@@ -90,8 +98,9 @@ func New(n *node.Node, cfg Config) (*Context, error) {
 	}
 	now := c.lock.Enter()
 	c.wheel = clock.NewWheel(0, timerTick, now)
+	c.gsi.init(c, now)
 	c.lock.Exit()
-	c.emitter = c.emit
+	c.emitter, c.messenger = c.emit, c.emitMessage
 	return c, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/node/nexthop"
 	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/rdma/cm"
 	"github.com/millrace/millrace/rdma/roce"
 	"github.com/millrace/millrace/rdma/transport"
 	"github.com/millrace/millrace/stack"
@@ -40,6 +41,7 @@ func (h handler) Handle(now clock.Time, b *packet.Batch) {
 			}
 			continue
 		}
+		h.inputDev = d.Port
 		d.Verdict = h.input(now, b.Bytes(i))
 		if d.Verdict == packet.Deliver {
 			h.out.Pool().Put(d.Off)
@@ -63,6 +65,9 @@ func (c *Context) input(now clock.Time, b []byte) packet.Verdict {
 	if f.Dst != c.addr {
 		c.count.otherAddr++
 		return packet.DropNotOurs
+	}
+	if f.DestQP == cm.QPN {
+		return c.inputGSI(now, f, c.inputDev)
 	}
 	q := c.qps[f.DestQP]
 	if q == nil {
@@ -115,10 +120,11 @@ func (h handler) Tick(now clock.Time) clock.Time {
 	}
 	clear(list)
 	c.spare = list[:0]
+	next := c.pollGSI(now)
 	if len(c.ready) > 0 || len(c.local) > 0 {
 		return now
 	}
-	return c.wheel.Next()
+	return min(next, c.wheel.Next())
 }
 
 // patience bounds the wait of packets for the link address of a peer; then they are lost like others, and the transport
@@ -171,7 +177,11 @@ func (c *Context) emit(number uint32, p *roce.Packet, pieces [][]byte) bool {
 	if way.own {
 		return c.emitLocal(&e, p, pieces)
 	}
-	dev := way.hop.Dev
+	return c.originate(way.hop.Dev, &e, p, pieces)
+}
+
+// originate sends a packet to a device. It reports false where there is no room now.
+func (c *Context) originate(dev uint8, e *roce.Envelope, p *roce.Packet, pieces [][]byte) bool {
 	if int(dev) < len(c.links) {
 		e.SrcMAC = wire.MAC(c.links[dev].MAC)
 	}
@@ -181,7 +191,7 @@ func (c *Context) emit(number uint32, p *roce.Packet, pieces [][]byte) bool {
 	}
 	arena := c.out.Arena()
 	d := [1]packet.Desc{{Off: frames[0], Len: uint16(arena.FrameSize())}}
-	d[0].Len = uint16(roce.Build(arena.Bytes(&d[0]), &e, p, pieces...))
+	d[0].Len = uint16(roce.Build(arena.Bytes(&d[0]), e, p, pieces...))
 	c.out.Originate(dev, d[:])
 	c.count.sent++
 	return true

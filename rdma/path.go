@@ -1,6 +1,7 @@
 package rdma
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 
@@ -14,6 +15,8 @@ type path struct {
 	hop  nexthop.Hop
 	own  bool // the address is the context's: packets do not leave
 	uses int
+
+	changed []chan struct{} // of waitPath: closed by the next change of hop
 }
 
 // usable reports whether packets may be sent.
@@ -40,6 +43,31 @@ func (c *Context) openPath(a netip.Addr) (*path, error) {
 		c.watch()
 	}
 	return p, nil
+}
+
+// waitPath waits until packets may be sent on a path. It gives up without a route, and after patience without a link
+// address.
+func (c *Context) waitPath(ctx context.Context, p *path) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		c.lock.Enter()
+		usable, state := p.usable(), p.hop.State
+		changed := make(chan struct{})
+		p.changed = append(p.changed, changed)
+		c.lock.ExitUnchanged()
+		if usable {
+			return nil
+		}
+		if state == nexthop.NoRoute {
+			return fmt.Errorf("%w: no route to %v", ErrPath, p.addr)
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %v does not answer ARP or neighbour discovery: %w", ErrPath, p.addr, ctx.Err())
+		}
+	}
 }
 
 // closePath ends one use.
@@ -80,6 +108,10 @@ func (c *Context) hopChanged(a netip.Addr, h nexthop.Hop) {
 		return
 	}
 	p.hop = h
+	for _, ch := range p.changed {
+		close(ch)
+	}
+	p.changed = nil
 	for _, q := range c.qps { // hops change rarely
 		if q.path == p || q.waits {
 			c.makeReady(q)

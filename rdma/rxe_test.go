@@ -25,14 +25,8 @@ import (
 )
 
 // rxePeer returns a context on the interface towards a host with Linux's rdma_rxe, and that host's address. MILLRACE_RXE is
-// "interface,own address,peer's address". The host is a guest on a TAP device, for instance: kernels of clouds have no
-// rdma_rxe. Without the variable the test is skipped. The host runs, each in a loop, on device rxe0:
-//
-//	ibv_rc_pingpong -g 1 -e -n 20 -p 18515
-//	ibv_uc_pingpong -g 1 -e -n 20 -p 18516
-//	ibv_ud_pingpong -g 1 -e -n 20 -p 18517 -s 1024
-//	ibv_rc_pingpong -g 1 -e -n 20 -p 18520 -s 70000 -m 1024
-//	python3 testdata/verbs.py
+// "interface,own address,peer's address". `make interop-rdma` boots a guest for it (internal/testkit/vm/rxe.sh), which runs the
+// pingpong programs and testdata/verbs.py. Without the variable the test is skipped.
 func rxePeer(t *testing.T, profile string) (*Context, string) {
 	t.Helper()
 	link := &badLink{profile: profile}

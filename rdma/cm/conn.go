@@ -44,7 +44,7 @@ const (
 // Request holds the attributes of a connection that the own side begins.
 type Request struct {
 	Service   uint64
-	QPN, PSN  uint32 // of the own side
+	QPN, PSN  uint32 // the own queue pair, and the number of the first packet that it receives
 	Transport uint8  // 0 RC, 1 UC
 	MTU       uint32 // bytes
 	PKey      uint16 // 0 is 0xffff
@@ -60,7 +60,7 @@ type Request struct {
 	Private []byte // at most REQ.PrivateLen()
 }
 
-// Reply holds the attributes with which the own side accepts a connection.
+// Reply holds the attributes with which the own side accepts a connection; they are those of Request.
 type Reply struct {
 	QPN, PSN                           uint32
 	ResponderResources, InitiatorDepth uint8

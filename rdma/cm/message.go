@@ -17,7 +17,7 @@ type Message struct {
 	CAGUID  uint64 // REQ, REP: the sender's channel adapter
 	QPN     uint32 // REQ, REP: the sender's queue pair; DREQ: the receiver's; SIDR_REP
 	QKey    uint32 // REQ, REP: of datagrams; SIDR_REP
-	PSN     uint32 // REQ, REP: of the first packet that the sender sends
+	PSN     uint32 // REQ, REP: of the first packet that the receiver of the message sends, by the sender's choice (table 106)
 
 	ResponderResources uint8 // REQ, REP: READs and atomics that the sender answers at a time
 	InitiatorDepth     uint8 // REQ, REP: and that it has outstanding

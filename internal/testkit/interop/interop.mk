@@ -1,6 +1,6 @@
 # Targets that compare Millrace with other implementations: their programs, suites and captures. None is part of `make test`.
 
-.PHONY: cache-tests crs-tests interop interop-bgp bgp-times interop-suricata interop-suricata-verify interop-gateway shim-sources interop-shim packetdrill llhttp h2spec bogo tlsfuzzer autobahn interop-quic peer-programs interop-peers test-vm interop-vhost pcap-oracle
+.PHONY: interop-rdma cache-tests crs-tests interop interop-bgp bgp-times interop-suricata interop-suricata-verify interop-gateway shim-sources interop-shim packetdrill llhttp h2spec bogo tlsfuzzer autobahn interop-quic peer-programs interop-peers test-vm interop-vhost pcap-oracle
 
 PEER_PACKAGES  := chromium-headless-shell fonts-dejavu-core nginx-light clang-19 cmake
 
@@ -9,7 +9,7 @@ INTEROP ?= 10G
 interop: ## the long tests with Linux's TCP: INTEROP (10G) bytes through loss and reordering, options, MTUs, 64 flows; then interop-peers and dpdk-test (root)
 	MILLRACE_MUST_NETNS=1 MILLRACE_INTEROP=$(INTEROP) $(GO) test -count=1 -timeout 0 -v -run 'Loss|ManyBulk|Session' ./internal/app/stackd
 	MILLRACE_MUST_NETNS=1 MILLRACE_INTEROP=100M $(GO) test -count=1 -timeout 0 -v -run 'MTU|EveryOption|Iperf3' ./internal/app/stackd
-	$(MAKE) interop-peers interop-gateway interop-bgp dpdk-test
+	$(MAKE) interop-peers interop-gateway interop-bgp interop-rdma dpdk-test
 
 interop-bgp: ## the gateway's BGP with FRRouting and bird in network namespaces: two gateways behind a router with ECMP (root)
 	$(call install-packages,frr bird2)
@@ -182,6 +182,13 @@ interop-vhost: build ## a Linux guest in QEMU over two vhost-user ports: curl th
 	$(call install-packages,$(VHOST_PACKAGES))
 	internal/testkit/vm/vhost.sh $(BIN)/millrace
 	PACKED=1 internal/testkit/vm/vhost.sh $(BIN)/millrace
+
+RDMA_PACKAGES := qemu-system-x86 busybox-static cpio kmod iproute2 rdma-core ibverbs-utils ibverbs-providers perftest rdmacm-utils python3-pyverbs
+
+interop-rdma: ## RDMA with Linux's rdma_rxe in a guest in QEMU: pingpongs, WRITE, READ, atomics, 1 % loss, rping and ucmatose as client and as server (2 minutes; needs no KVM, root)
+	$(call install-packages,$(RDMA_PACKAGES))
+	@mkdir -p .deps/vm && $(GO) test -c -ldflags=-w -o .deps/vm/rdma.test ./rdma
+	internal/testkit/vm/rxe.sh .deps/vm/rdma.test -test.v -test.run Rxe
 
 VM_TESTS    := filter/ebpf pmd/xdp pmd/afxdp l4/control
 VM_FLAGS    ?=
