@@ -39,16 +39,20 @@ func Open(t *testing.T) *Page {
 	if err != nil {
 		t.Skip("chromium is not installed")
 	}
-	profile := t.TempDir()
+	profile, err := os.MkdirTemp("", "millrace-chromium-")
+	if err != nil {
+		t.Fatal(err)
+	}
 	ctx, stop := context.WithCancel(context.Background())
 	cmd := exec.CommandContext(ctx, program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars",
 		"--user-data-dir="+profile, "--remote-debugging-port=0", "about:blank")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // the program may be a script, whose end would leave the browser
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	if err := cmd.Start(); err != nil {
+		_ = os.Remove(profile)
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { stop(); _ = cmd.Wait() })
+	t.Cleanup(func() { stop(); _ = cmd.Wait(); removeProfile(t, profile) })
 	p := &Page{t: t}
 	port := ""
 	p.await("the browser listens", func() bool {
@@ -61,6 +65,22 @@ func Open(t *testing.T) *Page {
 		p.call(domain+".enable", nil)
 	}
 	return p
+}
+
+// removeProfile removes the folder of a browser that was killed. Its processes end one after the other, and those that Wait does not wait for
+// may still make files there while the folder is removed.
+func removeProfile(t *testing.T, dir string) {
+	t.Helper()
+	for end := time.Now().Add(limit); ; time.Sleep(20 * time.Millisecond) {
+		err := os.RemoveAll(dir)
+		if err == nil {
+			return
+		}
+		if time.Now().After(end) {
+			t.Error(err)
+			return
+		}
+	}
 }
 
 // connect opens the connection to the first tab.

@@ -124,6 +124,7 @@ defaults
 	timeout connect 30s
 	timeout client 30s
 	timeout server 30s
+	timeout check 30s
 listen v1
 	bind 127.0.0.1:%[1]s
 	server s %[5]s send-proxy
