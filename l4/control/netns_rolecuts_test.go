@@ -175,6 +175,7 @@ func TestSplitBrainHeals(t *testing.T) {
 	}
 	_, err = r.sw.Run("ip", "link", "set", "p2", "master", "br0")
 	r.must(err)
+	j.await("01")                // or no question reaches the second one before the order
 	r.order(r.second, "standby") // there is someone to answer: tables of neighbours are as the last announcement
 	j.await("010")
 	r.order(r.second, "active")
