@@ -243,14 +243,14 @@ func (t *tracer) step(pc uint64) (enters bool) {
 	switch {
 	case t.resumes != 0 && pc != t.resumes:
 		return false
-	case at.grows && last.counts && !last.grows:
+	case at.grows && last.counts && !last.grows: // what it does until the function begins again is the scheduler's
 		for n := len(t.targets); n > 0 && t.resumes == 0; n = len(t.targets) {
 			if t.targets[n-1] == last.entry {
 				t.resumes = last.entry
 			}
 			t.targets = t.targets[:n-1]
 		}
-		return false
+		return at.entry == pc
 	}
 	t.resumes = 0
 	if at.counts {
