@@ -3,6 +3,7 @@ package convert
 import (
 	"cmp"
 	"net/netip"
+	"regexp"
 	"slices"
 )
 
@@ -32,11 +33,13 @@ func conjoin(a, b match) (match, conjunction) {
 	if a.method != "" && b.method != "" && a.method != b.method {
 		return match{}, excludes
 	}
-	var ok bool
-	if out.headers, ok = conditionsOf(a.headers, b.headers); !ok {
-		return match{}, unsayable
-	}
-	if out.query, ok = conditionsOf(a.query, b.query); !ok {
+	var how, also conjunction
+	out.headers, how = conditionsOf(a.headers, b.headers)
+	out.query, also = conditionsOf(a.query, b.query)
+	switch {
+	case how == excludes || also == excludes:
+		return match{}, excludes
+	case how != joins || also != joins:
 		return match{}, unsayable
 	}
 	switch {
@@ -52,19 +55,34 @@ func conjoin(a, b match) (match, conjunction) {
 	return out, joins
 }
 
-// conditionsOf joins conditions on values, where each name has one.
-func conditionsOf(a, b []condition) ([]condition, bool) {
-	out := slices.Clone(a)
+// conditionsOf joins conditions on values, where each name has one: the narrower, if an exact value is one of an expression. A request
+// with several lines that lead to different rules is none, so that two exact values exclude each other.
+func conditionsOf(a, b []condition) ([]condition, conjunction) {
+	out, how := slices.Clone(a), joins
 	for _, c := range b {
-		if slices.Contains(out, c) {
-			continue
+		i := slices.IndexFunc(out, func(o condition) bool { return o.name == c.name })
+		switch {
+		case i < 0:
+			out = append(out, c)
+		case out[i] == c:
+		case c.regexp && out[i].regexp:
+			how = unsayable
+		case !c.regexp && !out[i].has(c.value), c.regexp && !c.has(out[i].value):
+			return nil, excludes
+		case !c.regexp:
+			out[i] = c
 		}
-		if slices.ContainsFunc(out, func(o condition) bool { return o.name == c.name }) {
-			return nil, false
-		}
-		out = append(out, c)
 	}
-	return out, true
+	return out, how
+}
+
+// has reports whether a value fulfils a condition.
+func (c condition) has(value string) bool {
+	if !c.regexp {
+		return c.value == value
+	}
+	re, err := regexp.Compile(`\A(?:` + c.value + `)\z`)
+	return err != nil || re.MatchString(value)
 }
 
 // common returns the prefixes that are in both lists.
@@ -90,15 +108,8 @@ func inPrefix(inner, outer string) bool {
 
 // implies reports whether a condition holds wherever another, which has all of its parts, does.
 func (m *match) implies(weaker *match) bool {
-	for _, c := range weaker.headers {
-		if !slices.Contains(m.headers, c) {
-			return false
-		}
-	}
-	for _, c := range weaker.query {
-		if !slices.Contains(m.query, c) {
-			return false
-		}
+	if !implied(m.headers, weaker.headers) || !implied(m.query, weaker.query) {
+		return false
 	}
 	if len(weaker.clients) > 0 && (len(m.clients) == 0 || slices.ContainsFunc(m.clients, func(p string) bool {
 		return !slices.ContainsFunc(weaker.clients, func(o string) bool { return inPrefix(p, o) })
@@ -106,6 +117,13 @@ func (m *match) implies(weaker *match) bool {
 		return false
 	}
 	return weaker.method == "" || weaker.method == m.method
+}
+
+// implied reports whether each of some conditions holds by one of a list.
+func implied(list, weaker []condition) bool {
+	return !slices.ContainsFunc(weaker, func(w condition) bool {
+		return !slices.ContainsFunc(list, func(c condition) bool { return c == w || c.name == w.name && !c.regexp && w.has(c.value) })
+	})
 }
 
 // compareRank orders conditions as the gateway does for one path: what it tries first comes first.

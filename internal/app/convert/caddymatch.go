@@ -37,13 +37,7 @@ func (b *caddySite) named(d *directive) verdict {
 	}
 	v := always
 	for _, o := range d.block {
-		w := b.one(append([]token{{text: o.name}}, o.args...))
-		if o.name == "not" && o.open {
-			w = verdict{}
-			if len(o.block) == 1 {
-				w = negated(b.one(append([]token{{text: o.block[0].name}}, o.block[0].args...)))
-			}
-		}
+		w := b.line(o)
 		if w.known {
 			b.l.ok(o.at, "routes[].rules[].matches[]")
 		} else {
@@ -55,6 +49,18 @@ func (b *caddySite) named(d *directive) verdict {
 		v = both(v, w)
 	}
 	return v
+}
+
+// line translates one line of a named matcher.
+func (b *caddySite) line(o *directive) verdict {
+	if o.name != "not" || !o.open {
+		return b.one(append([]token{{text: o.name}}, o.args...))
+	}
+	v := always // all of them hold together
+	for _, inner := range o.block {
+		v = both(v, b.one(append([]token{{text: inner.name}}, inner.args...)))
+	}
+	return negated(v)
 }
 
 // one translates one matcher.

@@ -2,6 +2,7 @@ package convert
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -18,6 +19,7 @@ type layer struct {
 	d     *directive
 	cond  verdict
 	apply func(it *item)
+	guard bool // it keeps clients out: requests that it holds for in part are its own
 }
 
 // context holds what a block of directives inherits.
@@ -120,6 +122,7 @@ func (b *caddySite) matcher(c *context, d *directive) (verdict, []string) {
 func (b *caddySite) layer(c *context, d *directive) {
 	cond, args := b.matcher(c, d)
 	led := b.l
+	guards := false
 	var apply func(it *item)
 	switch d.name {
 	case "tls", "bind", "encode", "log", "import":
@@ -141,23 +144,25 @@ func (b *caddySite) layer(c *context, d *directive) {
 		for _, u := range d.block {
 			led.left(u.at, "it belongs into a file of htpasswd", "")
 		}
-		if !cond.known {
-			cond = always
-		}
+		guards = true
 		apply = func(it *item) { it.guard.sources = &sources{denyOthers: true} }
 	case "forward_auth":
-		apply = b.forwardAuth(d, args)
-		if !cond.known {
-			cond = always
-		}
+		apply, guards = b.forwardAuth(d, args), true
 	case "request_body":
 		apply = b.requestBody(d)
 	default:
-		b.leftLayer(d)
-		return
+		if b.leftLayer(d) {
+			return
+		}
+		guards = true
+		apply = func(it *item) { it.guard.sources = &sources{denyOthers: true} }
 	}
 	if apply == nil {
 		return
+	}
+	if guards {
+		cond = anyCase(b.covering(c, d))
+		cond.coarse = ""
 	}
 	if !cond.known {
 		led.left(d.at, "its condition cannot be expressed", "write a rule with matches by path, method, header, query or client")
@@ -166,7 +171,7 @@ func (b *caddySite) layer(c *context, d *directive) {
 	if cond.coarse != "" {
 		led.changed(d.at, "", cond.coarse)
 	}
-	c.layers = append(c.layers, layer{d, cond, apply})
+	c.layers = append(c.layers, layer{d, cond, apply, guards})
 }
 
 // root notes the folder of the files.
@@ -182,39 +187,20 @@ func (b *caddySite) root(c *context, d *directive, cond verdict, args []string) 
 	b.l.left(d.at, "the folder has a matcher or a variable", "write a rule for each folder")
 }
 
-// caddyLeft are directives that cannot be expressed: the reason, and what to do.
-var caddyLeft = map[string][2]string{
-	"templates":     {"the gateway does not change content", "change it at the application"},
-	"handle_errors": {"pages replace responses of the gateway alone", "name files in routes[].error_pages"},
-	"rate_limit":    {"the plugin has another form", "write rate_limits"},
-	"map":           {"the gateway has no maps", "write rules for the cases"},
-	"vars":          {"rules have no variables of their own", "write rules for the cases"},
-	"skip_log":      {"there is one log for all requests", ""},
-	"log_skip":      {"there is one log for all requests", ""},
-	"log_append":    {"the log has fields of its own", ""},
-	"method":        {"requests keep their method", ""},
-	"push":          {"pushes of HTTP/2 have no clients any more", ""},
-	"tracing":       {"requests are not traced", "see listeners[].request_id"},
-}
-
-// leftLayer notes a directive without a counterpart.
-func (b *caddySite) leftLayer(d *directive) {
-	if why, ok := caddyLeft[d.name]; ok {
-		b.whole(d, Left, why[0], why[1])
-		return
-	}
-	b.whole(d, Left, "the converter does not know the directive: it may be of a plugin", "")
-}
-
 // answer translates a directive that answers.
 func (b *caddySite) answer(c *context, d *directive) []item {
 	cond, args := b.matcher(c, d)
 	cond = both(cond, c.within)
 	led := b.l
-	if !cond.known {
-		led.left(d.at, "its condition cannot be expressed", "write rules with matches by path, method, header, query or client")
+	if never(cond) {
+		led.unneeded(d.at, "its condition holds for no request")
 		b.quiet(d)
 		return nil
+	}
+	if !cond.known || len(cond.atoms) == 0 {
+		b.quiet(d)
+		r := led.close(d.at, "its condition cannot be expressed", conditionRemedy)
+		return b.layered(c, narrowed(c.within, anyCase(b.covering(c, d))), r)
 	}
 	if cond.coarse != "" {
 		led.changed(d.at, "routes[].rules[]", cond.coarse)
@@ -254,14 +240,10 @@ func (b *caddySite) answer(c *context, d *directive) []item {
 		r = newRule(d.at)
 		r.note, r.fixed = "not translated, see the report", &fixed{status: 501}
 	}
-	return b.layered(c, cond, r)
-}
-
-// quiet notes what is in a block that is left out.
-func (b *caddySite) quiet(d *directive) {
-	for _, inner := range d.block {
-		b.whole(inner, Left, "the directive around it is left out", "")
+	if r.fixed != nil && r.refuses() {
+		cond = anyCase(cond)
 	}
+	return b.layered(c, cond, r)
 }
 
 // handle translates a block of directives with a condition.
@@ -283,6 +265,12 @@ func (b *caddySite) handle(c *context, d *directive, cond verdict, args []string
 		r := newRule(d.at) // a request that nothing answers gets 200 without content
 		r.fixed = &fixed{status: 200}
 		items = append(items, b.layered(&in, cond, r)...)
+	}
+	if other := anyCase(cond); guarding(d.block) && fmt.Sprint(other) != fmt.Sprint(cond) {
+		r := newRule(d.at)
+		r.note, r.fixed = "the path in other letters", &fixed{status: 403}
+		b.l.changed(d.at, "routes[].rules[]", "paths are compared by case: in other letters they get 403")
+		items = append(items, b.layered(&in, other, r)...)
 	}
 	return items
 }
@@ -326,6 +314,13 @@ func (b *caddySite) apply(l *layer, items []item) (out []item) {
 		}
 		for _, a := range l.cond.atoms {
 			both, ok := it.atom.and(a)
+			if l.guard && !both.never {
+				if whole = !ok; whole {
+					b.l.changed(l.d.at, "", "it holds for all requests of the rules whose path it meets in part")
+					break
+				}
+				both = both.clientsAside(&rule{})
+			}
 			if !ok {
 				if a.match.kind == it.atom.match.kind || a.match.kind == pathRegexp || it.atom.match.kind == pathRegexp {
 					b.l.changed(l.d.at, "", "where its path and that of another directive meet in part, it is left out")
@@ -340,6 +335,9 @@ func (b *caddySite) apply(l *layer, items []item) (out []item) {
 			l.apply(&part)
 			out = append(out, part)
 		}
+		if whole {
+			l.apply(&it)
+		}
 		out = append(out, it)
 	}
 	return out
@@ -348,7 +346,7 @@ func (b *caddySite) apply(l *layer, items []item) (out []item) {
 // includes reports whether all requests of another atom are its own.
 func (a atom) includes(o atom) bool {
 	switch {
-	case a.never || len(a.notFrom) > 0 || a.tls != 0 && a.tls != o.tls:
+	case a.never || len(a.notFrom)+len(a.except) > 0 || a.tls != 0 && a.tls != o.tls:
 		return false
 	case len(a.hosts) > 0 && (len(o.hosts) == 0 || slices.ContainsFunc(o.hosts, func(h string) bool { return !slices.Contains(a.hosts, h) })):
 		return false
@@ -374,6 +372,7 @@ func (b *caddySite) routes(listeners, hosts []string, items []item, tls bool) {
 	if tls {
 		side = 1
 	}
+	items = b.l.resolved(items)
 	var all []item
 	groups := [][]string{hosts}
 	for _, it := range items {

@@ -18,7 +18,8 @@ type backendEdits struct {
 	toTLS             *redirect // of requests that came without TLS
 	attempts          int
 	codes             []int
-	fixed             *fixed
+	of                *proxy
+	guards            []backendGuard // that come before its servers, in their order
 }
 
 // toBackend returns the rule that leads to a backend; nil where there is none.
@@ -37,9 +38,6 @@ func (h *haproxy) toBackend(x *line, name string) *rule {
 	r, e := newRule(x.at), h.edits[l.name]
 	r.pools, r.attempts, r.codes = []weighted{{l.name, 1}}, e.attempts, e.codes
 	r.request, r.response, r.rewrite = e.request.clone(), e.response.clone(), e.rewrite
-	if e.fixed != nil {
-		r.fixed, r.pools = e.fixed, nil
-	}
 	return r
 }
 

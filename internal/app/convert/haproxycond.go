@@ -13,6 +13,7 @@ type atom struct {
 	never   bool
 	match   match
 	notFrom []string // clients that it does not hold for
+	except  []atom   // requests that it does not hold for, in other words than clients
 }
 
 // verdict is a condition in disjunctive form: any of the atoms. Where known is false it cannot be expressed.
@@ -170,7 +171,7 @@ func either(a, b verdict) verdict {
 	return out
 }
 
-// negated returns the negation of what has one: of TLS and of the client's address.
+// negated returns the negation: of TLS, of the client's address, and of other conditions as an exception.
 func negated(v verdict) verdict {
 	if !v.known || len(v.atoms) == 0 {
 		return verdict{}
@@ -179,16 +180,44 @@ func negated(v verdict) verdict {
 	for _, a := range v.atoms {
 		only := len(a.hosts) == 0 && a.match.kind == "" && a.match.method == "" && len(a.match.headers)+len(a.match.query) == 0 && len(a.notFrom) == 0
 		switch {
-		case !only:
-			return verdict{}
-		case a.tls != 0 && len(v.atoms) == 1 && len(a.match.clients) == 0:
+		case a.never && len(v.atoms) == 1:
+			return always
+		case a.tls != 0 && only && len(v.atoms) == 1 && len(a.match.clients) == 0 && len(a.except) == 0:
 			return verdict{atoms: []atom{{tls: -a.tls}}, known: true}
-		case a.tls != 0 || len(a.match.clients) == 0:
-			return verdict{}
+		case !only || a.tls != 0 || len(a.match.clients) == 0 || len(a.except) > 0:
+			return excepted(v)
 		}
 		clients = append(clients, a.match.clients...)
 	}
 	return verdict{atoms: []atom{{notFrom: clients}}, known: true}
+}
+
+// excepted returns the condition that none of some atoms holds.
+func excepted(v verdict) verdict {
+	if len(v.atoms) == 1 && v.atoms[0].bare() && len(v.atoms[0].except) == 1 { // not not
+		return verdict{atoms: v.atoms[0].except, known: true}
+	}
+	var list []atom
+	for _, a := range v.atoms {
+		if len(a.except)+len(a.notFrom) > 0 {
+			return verdict{}
+		}
+		if a.match.kind == "" && a.match.bare() && a.tls == 0 && len(a.hosts) == 0 && !a.never { // everything
+			return verdict{atoms: []atom{{never: true}}, known: true}
+		}
+		if m := &a.match; m.kind == pathPrefix { // not for the path without its slash
+			m.kind, m.path = pathRegexp, quoted(m.path)+".*"
+		}
+		if !a.never {
+			list = append(list, a)
+		}
+	}
+	return verdict{atoms: []atom{{except: list}}, known: true}
+}
+
+// bare reports whether an atom has no condition but exceptions.
+func (a atom) bare() bool {
+	return a.match.kind == "" && a.match.bare() && a.tls == 0 && len(a.hosts)+len(a.notFrom) == 0 && !a.never
 }
 
 // and returns the conjunction of two atoms, if there is one; never where they exclude each other.
@@ -205,9 +234,14 @@ func (a atom) and(b atom) (atom, bool) {
 		out.hosts = b.hosts
 	case len(b.hosts) > 0:
 		out.hosts = nil
-		for _, h := range b.hosts {
-			if slices.Contains(a.hosts, h) {
-				out.hosts = append(out.hosts, h)
+		for _, x := range a.hosts {
+			for _, y := range b.hosts {
+				switch {
+				case covers(x, y) && !slices.Contains(out.hosts, y):
+					out.hosts = append(out.hosts, y)
+				case covers(y, x) && !slices.Contains(out.hosts, x):
+					out.hosts = append(out.hosts, x)
+				}
 			}
 		}
 		if len(out.hosts) == 0 {
@@ -219,6 +253,9 @@ func (a atom) and(b atom) (atom, bool) {
 		out.match.kind, out.match.path = b.match.kind, b.match.path
 	case b.match.kind != "":
 		k, p, ok := narrower(a.match, b.match)
+		if apart(a.match, b.match) {
+			return atom{never: true}, true
+		}
 		if !ok {
 			return atom{}, false
 		}
@@ -230,24 +267,25 @@ func (a atom) and(b atom) (atom, bool) {
 	case b.match.method != "" && a.match.method != b.match.method:
 		return atom{never: true}, true
 	}
-	out.match.headers = slices.Concat(a.match.headers, b.match.headers)
-	out.match.query = slices.Concat(a.match.query, b.match.query)
-	if twice(out.match.headers) || twice(out.match.query) || len(a.match.clients) > 0 && len(b.match.clients) > 0 || len(a.notFrom) > 0 && len(b.notFrom) > 0 {
+	if len(a.match.clients) > 0 && len(b.match.clients) > 0 {
+		if out.match.clients = common(a.match.clients, b.match.clients); len(out.match.clients) == 0 {
+			return atom{never: true}, true
+		}
+	} else {
+		out.match.clients = slices.Concat(a.match.clients, b.match.clients)
+	}
+	headers, how := conditionsOf(a.match.headers, b.match.headers)
+	query, also := conditionsOf(a.match.query, b.match.query)
+	switch {
+	case how == excludes || also == excludes:
+		return atom{never: true}, true
+	case how != joins || also != joins || len(a.notFrom) > 0 && len(b.notFrom) > 0:
 		return atom{}, false
 	}
-	out.match.clients = slices.Concat(a.match.clients, b.match.clients)
+	out.match.headers, out.match.query = headers, query
 	out.notFrom = slices.Concat(a.notFrom, b.notFrom)
+	out.except = slices.Concat(a.except, b.except)
 	return out, true
-}
-
-// twice reports whether a name has two conditions, which a rule of the gateway cannot have.
-func twice(list []condition) bool {
-	for i, c := range list {
-		if slices.ContainsFunc(list[i+1:], func(o condition) bool { return o.name == c.name }) {
-			return true
-		}
-	}
-	return false
 }
 
 // narrower returns the narrower one of two paths, if one is within the other.
@@ -261,6 +299,44 @@ func narrower(a, b match) (kind, path string, ok bool) {
 	return "", "", false
 }
 
+// start is the text that all paths of a condition begin with, in any case of its letters if fold is set. Where all is set these are all
+// paths that do.
+type start struct {
+	text      string
+	fold, all bool
+}
+
+// startOf returns the start of the paths of a condition. Of an expression that has none known the text is empty.
+func startOf(m match) start {
+	if m.kind != pathRegexp {
+		return start{text: strings.TrimSuffix(m.path, "/")}
+	}
+	text, fold := strings.CutPrefix(m.path, "(?i:")
+	if fold {
+		text = strings.TrimSuffix(text, ")")
+	}
+	text, ok := strings.CutSuffix(text, ".*")
+	if plain := strings.ReplaceAll(text, `\`, ""); ok && quoted(plain) == text {
+		return start{plain, fold, true}
+	}
+	return start{}
+}
+
+// begins reports whether a text begins with another, in any case of letters if fold is set.
+func begins(s, with string, fold bool) bool {
+	return len(s) >= len(with) && (s[:len(with)] == with || fold && strings.EqualFold(s[:len(with)], with))
+}
+
+// apart reports whether no path is of both conditions.
+func apart(a, b match) bool {
+	x, y := startOf(a), startOf(b)
+	if a.kind != pathRegexp && b.kind != pathRegexp {
+		return !within(a, b) && !within(b, a)
+	}
+	n := min(len(x.text), len(y.text))
+	return !begins(x.text[:n], y.text[:n], x.fold || y.fold)
+}
+
 // within reports whether all paths of a are paths of b.
 func within(a, b match) bool {
 	if b.kind == "" || b.kind == pathPrefix && b.path == "/" {
@@ -272,8 +348,14 @@ func within(a, b match) bool {
 	switch b.kind {
 	case pathPrefix:
 		prefix := strings.TrimSuffix(b.path, "/")
+		if x := startOf(a); x.all {
+			return !x.fold && strings.HasPrefix(x.text, prefix+"/")
+		}
 		return (a.kind == pathPrefix || a.kind == pathExact) && (strings.TrimSuffix(a.path, "/") == prefix || strings.HasPrefix(a.path, prefix+"/"))
 	case pathRegexp:
+		if x, y := startOf(a), startOf(b); y.all && (x.all || a.kind == pathPrefix) {
+			return begins(x.text, y.text, y.fold) && (y.fold || !x.fold)
+		}
 		if a.kind == pathExact {
 			re, err := regexp.Compile(`\A(?:` + b.path + `)\z`)
 			return err == nil && re.MatchString(a.path)

@@ -6,6 +6,12 @@ import (
 	"strings"
 )
 
+// Passwords of HAProxy are in the file itself, and those of the gateway in one of htpasswd.
+const (
+	passwords      = "passwords are in a file of htpasswd"
+	passwordRemedy = "write one with htpasswd -B, and name it in routes[].auth.basic"
+)
+
 // front translates a frontend of HTTP.
 func (h *haproxy) front(p *proxy) {
 	if p.statistics() {
@@ -57,7 +63,7 @@ type frontend struct {
 	request map[int]*edits // of every request, by atom.tls
 	answer  map[int]*edits // of every response, the same
 	sources *sources       // clients that are served at all
-	limit   int64
+	listed  *line          // whose clients are those of the line before it
 }
 
 // fields translates the fields that are set for all requests of the frontend.
@@ -119,7 +125,7 @@ func fieldEdit(name string) bool {
 
 // onlyTLS reports whether an atom has no condition but on TLS.
 func onlyTLS(a atom) bool {
-	return !a.never && len(a.hosts) == 0 && a.match.kind == "" && a.match.method == "" && len(a.match.headers)+len(a.match.query)+len(a.match.clients)+len(a.notFrom) == 0
+	return !a.never && len(a.hosts) == 0 && a.match.kind == "" && a.match.method == "" && len(a.match.headers)+len(a.match.query)+len(a.match.clients)+len(a.notFrom)+len(a.except) == 0
 }
 
 // edit translates one field.
@@ -209,13 +215,21 @@ func (f *frontend) collect() {
 	for _, x := range f.p.lines {
 		switch x.name() {
 		case "tcp-request connection", "tcp-request content", "tcp-request session":
-			f.refuse(x)
+			if x != f.listed {
+				f.refuse(x)
+			}
 		case "http-request deny", "http-request tarpit", "http-request reject", "http-request silent-drop", "http-request return", "http-request redirect", "http-request auth", "http-request allow":
 			f.decide(x, x.words[1:])
 		case "http-request wait-for-handshake", "http-request normalize-uri", "http-request wait-for-body", "http-request do-resolve", "http-request disable-l7-retry":
 			f.h.l.unneeded(x.at, "it is what the gateway does")
 		case "http-request set-path", "http-request replace-path", "http-request replace-uri", "http-request replace-pathq":
 			f.h.l.left(x.at, "paths are rewritten in rules", "write it in the backend that the path leads to")
+		case "http-request use-service":
+			f.service(x)
+		default:
+			if x.guards() {
+				f.closeLine(x)
+			}
 		}
 	}
 	for _, x := range f.p.all("redirect") {
@@ -223,171 +237,23 @@ func (f *frontend) collect() {
 	}
 }
 
-// refuse translates rules on connections: clients that are refused.
-func (f *frontend) refuse(x *line) {
-	verb := x.arg(2)
-	v := f.h.condition(f.p, x.words)
-	if verb != "reject" {
-		if verb == "accept" {
-			f.h.l.unneeded(x.at, "connections are accepted")
-		} else {
-			f.h.l.left(x.at, "connections have no such rule", "see rate_limits and sources of listeners")
-		}
-		return
-	}
-	if !v.known || len(v.atoms) == 0 {
-		f.h.l.left(x.at, "its condition cannot be expressed", "see sources of listeners and routes")
-		return
-	}
-	for _, a := range v.atoms {
-		bare := a
-		bare.match.clients, bare.notFrom = nil, nil
-		if !onlyTLS(bare) || bare.tls != 0 || len(a.match.clients)+len(a.notFrom) == 0 {
-			f.h.l.left(x.at, "its condition cannot be expressed", "see sources of listeners and routes")
-			return
-		}
-		if f.sources == nil {
-			f.sources = &sources{}
-		}
-		f.sources.deny = append(f.sources.deny, a.match.clients...)
-		if len(a.notFrom) > 0 {
-			f.sources.allow, f.sources.denyOthers = append(f.sources.allow, a.notFrom...), true
-		}
-	}
-	f.h.l.changed(x.at, "routes[].sources", "requests of these clients get 403; HAProxy closes their connections")
-}
-
-// decide translates a decision that needs no backend.
-func (f *frontend) decide(x *line, words []string) {
-	r, ok := f.answerOf(x, words)
-	if !ok {
-		return
-	}
-	if r.fixed != nil && r.fixed.status == 403 && f.fromFile(x) {
-		return
-	}
-	v := f.h.condition(f.p, x.words)
-	if !v.known || len(v.atoms) == 0 {
-		f.h.l.left(x.at, "its condition cannot be expressed", "write rules with matches by host, path, method, header, query or client")
-		return
-	}
-	f.enter(x, v, r)
-}
-
-// enter appends an item for each alternative.
-func (f *frontend) enter(x *line, v verdict, r *rule) {
-	v = v.segments()
-	for _, a := range v.atoms {
-		if a.never {
-			continue
-		}
-		if len(a.notFrom) > 0 && (r.fixed == nil || r.fixed.status != 403) && r.redirect == nil {
-			f.h.l.left(x.at, "a rule has clients that it is for, and none that it is not for", "write routes[].sources")
-			return
-		}
-		f.items = append(f.items, item{at: x.at, atom: a, rule: r})
-	}
-	if v.coarse != "" {
-		f.h.l.changed(x.at, "routes[].rules[]", v.coarse)
-	} else {
-		f.h.l.ok(x.at, "routes[].rules[]")
-	}
-}
-
-// answerOf returns the rule of a decision without a backend.
-func (f *frontend) answerOf(x *line, words []string) (*rule, bool) {
-	r, led := newRule(x.at), f.h.l
-	value := func(word string) string { return (&line{words: words}).after(word) }
-	switch words[0] {
-	case "deny", "tarpit", "reject", "silent-drop":
-		r.fixed = &fixed{status: 403}
-		if n := atoi(value("deny_status")); n >= 200 && n <= 599 && words[0] != "reject" {
-			r.fixed.status = n
-		} else if n := atoi(value("status")); n >= 200 && n <= 599 {
-			r.fixed.status = n
-		}
-		if words[0] == "tarpit" || words[0] == "reject" || words[0] == "silent-drop" {
-			led.changed(x.at, "FixedResponse", "the request is answered at once")
-		}
-	case "return":
-		r.fixed = &fixed{status: 200, kind: "text/plain"}
-		if n := atoi(value("status")); n >= 200 && n <= 599 {
-			r.fixed.status = n
-		}
-		body := value("string")
-		if body == "" {
-			body = value("lf-string")
-		}
-		if value("file") != "" || value("lf-file") != "" || value("errorfile") != "" || strings.Contains(value("lf-string"), "%") || !printable(body) || len(body) > 64<<10 {
-			led.changed(x.at, "FixedResponse", "the content is left out: it has variables, or is a file")
-			body = ""
-		}
-		if r.fixed.status != 204 && r.fixed.status != 304 && r.fixed.status != 205 {
-			r.fixed.body = body
-		}
-		if kind := value("content-type"); kind != "" && validValue(literal(kind)) {
-			r.fixed.kind = literal(kind)
-		}
-	case "redirect":
-		return f.redirect(x, words)
-	case "auth":
-		led.left(x.at, "passwords are in a file of htpasswd: no client is served", "write one with htpasswd -B, and name it in routes[].auth.basic")
-		r.fixed = &fixed{status: 403}
-		f.items = append(f.items, item{at: x.at, rule: r})
-		return nil, false
-	case "allow":
-		led.left(x.at, "rules do not end the others", "")
-		return nil, false
-	}
-	return r, true
-}
-
-// redirect translates the three kinds of redirects.
-func (f *frontend) redirect(x *line, words []string) (*rule, bool) {
-	l, r := &line{words: words}, newRule(x.at)
-	status := 302
-	if n := atoi(l.after("code")); slices.Contains([]int{301, 302, 303, 307, 308}, n) {
-		status = n
-	}
-	to, unknown := "", ""
-	switch {
-	case l.after("scheme") != "":
-		to, unknown = haproxyFormat(l.after("scheme"))
-		to += "://${host}${target}"
-	case l.after("prefix") != "":
-		to, unknown = haproxyFormat(l.after("prefix"))
-		to = strings.TrimSuffix(to, "/") + "${target}"
-		if slices.Contains(words, "drop-query") {
-			to = strings.TrimSuffix(to, "${target}") + "${path}"
-		}
-	default:
-		to, unknown = haproxyFormat(l.after("location"))
-	}
-	if unknown != "" || !validLocation(to) {
-		f.h.l.left(x.at, "the URL has a part without a counterpart, or may lead to another host", "write it with the variables of docs/http-gateway.md")
-		return nil, false
-	}
-	if slices.Contains(words, "set-cookie") || slices.Contains(words, "append-slash") || slices.Contains(words, "clear-cookie") {
-		f.h.l.changed(x.at, "RequestRedirect", "cookies and slashes are left out")
-	}
-	r.redirect = &redirect{status: status, location: to}
-	return r, true
-}
-
 // backends reads use_backend and default_backend; a section listen leads to itself.
 func (f *frontend) backends() {
 	for _, x := range f.p.all("use_backend") {
-		if strings.Contains(x.arg(1), "%") {
-			f.h.l.left(x.at, "the name of the backend has a variable", "write a rule for each")
-			continue
-		}
 		v := f.h.condition(f.p, x.words)
-		if !v.known {
-			f.h.l.left(x.at, "its condition cannot be expressed", "write rules with matches by host, path, method, header, query or client")
-			continue
-		}
-		if r := f.backend(x, x.arg(1)); r != nil {
-			f.enter(x, v, r)
+		switch {
+		case strings.Contains(x.arg(1), "%"):
+			f.h.l.left(x.at, "the name of the backend has a variable", "write a rule for each")
+		case never(v):
+			f.h.l.unneeded(x.at, "its condition holds for no request")
+		case !v.known || len(v.atoms) == 0:
+			f.unknownBackend(x)
+		default:
+			if r := f.backend(x, x.arg(1)); r != nil {
+				f.toBackend(x, v, r)
+			} else { // what others do with its requests is not known
+				f.closeWith(x, v, "the backend cannot be expressed", "write its pool by hand")
+			}
 		}
 	}
 	for _, x := range f.p.all("use-server") {
@@ -405,7 +271,53 @@ func (f *frontend) backends() {
 		r = newRule(f.p.at)
 		r.note, r.fixed = "no backend", &fixed{status: 503}
 	}
-	f.items = append(f.items, item{at: r.at, rule: r, last: true})
+	f.toBackend(&line{words: []string{"default_backend"}, at: r.at}, always, r)
+	f.items[len(f.items)-1].last = true
+}
+
+// unknownBackend notes a use_backend whose condition cannot be expressed. One that may keep clients from the backends behind it closes
+// their requests.
+func (f *frontend) unknownBackend(x *line) {
+	to := f.h.backends[x.arg(1)]
+	if f.h.routing(f.p, x.words) && to != nil && !slices.ContainsFunc(to.lines, (*line).refuses) && slices.ContainsFunc(to.lines, func(l *line) bool {
+		return l.words[0] == "server" || l.words[0] == "server-template"
+	}) {
+		f.h.l.left(x.at, "its condition cannot be expressed", conditionRemedy)
+		return
+	}
+	f.closeWith(x, f.h.covering(f.p, x.words), "its condition cannot be expressed", conditionRemedy)
+}
+
+// refuses reports whether a line of a backend keeps requests from its servers.
+func (x *line) refuses() bool {
+	switch x.name() {
+	case "http-request deny", "http-request tarpit", "http-request reject", "http-request silent-drop", "http-request auth", "http-request return", "http-request redirect", "redirect",
+		"http-request use-service":
+		return true
+	}
+	return x.words[0] == "tcp-request" && x.arg(1) != "inspect-delay" || x.guards()
+}
+
+// toBackend appends an item that leads to a backend, behind what the backend itself refuses.
+func (f *frontend) toBackend(x *line, v verdict, r *rule) {
+	if e := f.h.edits[firstPool(r)]; e != nil && e.of != f.p {
+		for _, g := range e.guards {
+			for _, a := range v.atoms {
+				for _, b := range strictly(g.cond).atoms {
+					with, ok := a.and(b)
+					if !ok { // the refusal holds for all of its requests
+						with, g.rule = a, f.h.l.close(g.at, "its condition and that of the line which leads to the backend do not join", "write it in the frontend")
+						with.notFrom = nil
+					}
+					with = with.clientsAside(g.rule)
+					if !with.never {
+						f.items = append(f.items, item{at: g.at, atom: with, rule: g.rule})
+					}
+				}
+			}
+		}
+	}
+	f.enter(x, v, r)
 }
 
 // fromFile translates the refusal of clients that a file lists, or of all others, for all requests. It reports whether it is one.

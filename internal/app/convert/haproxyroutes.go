@@ -10,7 +10,7 @@ import (
 // names gets all items that are for it, also those for every host, in their order.
 func (f *frontend) routes(listeners []string, tls int) {
 	var items []item
-	for _, it := range f.items {
+	for _, it := range f.h.l.resolved(f.items) {
 		if it.atom.tls != -tls {
 			items = append(items, it)
 		}

@@ -8,7 +8,7 @@ import (
 
 // backendRules translates what a backend does with each of its requests.
 func (h *haproxy) backendRules(p *proxy) *backendEdits {
-	e := &backendEdits{attempts: -1}
+	e := &backendEdits{attempts: -1, of: p}
 	if x := p.last("retries"); x != nil && !p.tcp() {
 		e.attempts = min(atoi(x.arg(1)), 10)
 		h.l.ok(x.at, "routes[].rules[].retry.attempts")
@@ -21,6 +21,7 @@ func (h *haproxy) backendRules(p *proxy) *backendEdits {
 		}
 		h.l.ok(x.at, "routes[].rules[].retry.codes")
 	}
+	h.backendGuards(p, e)
 	if p.kind == "listen" { // its rules are those of a frontend
 		for _, x := range p.lines {
 			h.rewrite(p, e, x)
@@ -40,18 +41,6 @@ func (h *haproxy) backendRules(p *proxy) *backendEdits {
 			default:
 				h.edit(x, &e.request, &e.response, 0)
 			}
-		case name == "http-request deny" || name == "http-request reject":
-			if h.condition(p, x.words).known && !slices.Contains(x.words, "if") && !slices.Contains(x.words, "unless") {
-				e.fixed = &fixed{status: 403}
-				h.l.ok(x.at, "FixedResponse")
-				continue
-			}
-			h.l.left(x.at, "rules of a backend with a condition are not translated", "write them in the frontend, and convert again")
-		case name == "http-request redirect" || x.words[0] == "redirect":
-			h.backendRedirect(p, e, x)
-		case name == "http-request auth":
-			h.l.left(x.at, "passwords are in a file of htpasswd: no client is served", "write one with htpasswd -B, and name it in routes[].auth.basic")
-			e.fixed = &fixed{status: 403}
 		default:
 			h.rewrite(p, e, x)
 		}
@@ -59,22 +48,81 @@ func (h *haproxy) backendRules(p *proxy) *backendEdits {
 	return e
 }
 
+// backendGuard is a line of a backend that answers some of its requests.
+type backendGuard struct {
+	at   pos
+	cond verdict
+	rule *rule
+}
+
+// backendGuards reads the lines of a backend that answer requests, which come before its servers in each rule that leads to it.
+func (h *haproxy) backendGuards(p *proxy, e *backendEdits) {
+	f := &frontend{h: h, p: p}
+	for _, x := range p.lines {
+		switch {
+		case x.name() == "http-request redirect" || x.words[0] == "redirect":
+			if !h.backendRedirect(f, e, x) {
+				f.guard(x)
+			}
+		case x.refuses():
+			f.guard(x)
+		}
+	}
+	for _, it := range f.items {
+		e.guards = append(e.guards, backendGuard{it.at, verdict{atoms: []atom{it.atom}, known: true}, it.rule})
+	}
+	if s := f.sources; s != nil { // of tcp-request
+		r := newRule(p.at)
+		r.note, r.fixed = "clients of the backend", &fixed{status: 403}
+		deny := verdict{known: true}
+		switch {
+		case s.denyOthers && len(s.allow) > 0:
+			deny.atoms = append(deny.atoms, atom{notFrom: s.allow})
+		case s.denyOthers:
+			deny = always
+		}
+		if len(s.deny) > 0 {
+			deny.atoms = append(deny.atoms, atom{match: match{clients: s.deny}})
+		}
+		if slices.ContainsFunc(slices.Concat(s.deny, s.allow), func(c string) bool { return !validPrefix(c) }) { // files
+			deny, r = always, h.l.close(p.at, "lists of clients in files are of routes", "write routes[].sources")
+		}
+		e.guards = append(e.guards, backendGuard{p.at, deny, r})
+	}
+}
+
+// guard reads one such line.
+func (f *frontend) guard(x *line) {
+	switch {
+	case x.words[0] == "tcp-request":
+		f.refuse(x)
+	case x.name() == "http-request use-service":
+		f.service(x)
+	case x.guards():
+		f.closeLine(x)
+	case x.words[0] == "redirect":
+		f.decide(x, x.words)
+	default:
+		f.decide(x, x.words[1:])
+	}
+}
+
 // backendRedirect translates the redirect to HTTPS of a backend.
-func (h *haproxy) backendRedirect(p *proxy, e *backendEdits, x *line) {
+func (h *haproxy) backendRedirect(f *frontend, e *backendEdits, x *line) bool {
+	v := h.condition(f.p, x.words)
+	if !v.known || len(v.atoms) != 1 || !onlyTLS(v.atoms[0]) || v.atoms[0].tls != -1 {
+		return false
+	}
 	words := x.words
 	if words[0] == "http-request" {
 		words = words[1:]
 	}
-	v := h.condition(p, x.words)
-	r, ok := (&frontend{h: h, p: p}).redirect(x, words)
-	switch {
-	case !ok:
-	case v.known && len(v.atoms) == 1 && onlyTLS(v.atoms[0]) && v.atoms[0].tls == -1:
+	r, ok := f.redirect(x, words)
+	if ok {
 		e.toTLS = r.redirect
 		h.l.ok(x.at, "RequestRedirect")
-	default:
-		h.l.left(x.at, "rules of a backend with a condition are not translated", "write them in the frontend, and convert again")
 	}
+	return true
 }
 
 // The forms of paths that are replaced: a prefix is taken off, or another is put in its place.
@@ -129,14 +177,17 @@ func (h *haproxy) tcpFront(p *proxy) {
 	}
 	var names []string
 	byName := false
+	f := &frontend{h: h, p: p}
+	f.connections(p, listeners)
 	for _, x := range p.lines {
-		switch {
-		case x.words[0] == "mode":
+		switch x.words[0] {
+		case "mode":
 			h.l.ok(x.at, "listeners[].protocol")
-		case x.words[0] == "use_backend":
+		case "use_backend":
 			byName = true
-		case x.words[0] == "tcp-request" || x.words[0] == "http-request":
-			h.tcpRule(p, x, listeners)
+			f.connections(h.backends[x.arg(1)], listeners)
+		case "default_backend":
+			f.connections(h.backends[x.arg(1)], listeners)
 		}
 	}
 	for _, v := range listeners {
@@ -186,7 +237,7 @@ func (h *haproxy) serverNames(p *proxy, listeners []string) {
 			hosts := slices.DeleteFunc(slices.Clone(a.hosts), func(s string) bool { return taken[s] && len(a.match.clients) == 0 })
 			other := a.match
 			other.clients = nil
-			if other.kind != "" || !other.bare() || len(a.notFrom) > 0 || len(a.hosts) > 0 && len(hosts) == 0 || a.never {
+			if other.kind != "" || !other.bare() || len(a.notFrom)+len(a.except) > 0 || len(a.hosts) > 0 && len(hosts) == 0 || a.never {
 				h.l.changed(x.at, "tls_routes[]", "what is no server name or client is left out")
 				continue
 			}
@@ -200,15 +251,27 @@ func (h *haproxy) serverNames(p *proxy, listeners []string) {
 	}
 }
 
-// tcpRule translates rules on connections.
-func (h *haproxy) tcpRule(p *proxy, x *line, listeners []*listener) {
-	f := &frontend{h: h, p: p}
-	if x.words[0] == "tcp-request" && x.arg(1) != "inspect-delay" {
-		if f.refuse(x); f.sources != nil {
-			h.l.ok(x.at, "listeners[].sources")
-			for _, v := range listeners {
-				v.sources = f.sources
-			}
+// connections translates the rules of a section on connections, as lists of clients of listeners.
+func (f *frontend) connections(p *proxy, listeners []*listener) {
+	if p == nil {
+		return
+	}
+	of := *f
+	of.p = p
+	for _, x := range p.lines {
+		switch {
+		case x.words[0] == "tcp-request" && x.arg(1) != "inspect-delay" && x != of.listed:
+			of.refuse(x)
+		case x.words[0] != "tcp-request" && x.words[0] != "http-request" && x.guards():
+			of.closeLine(x)
+		}
+	}
+	if f.sources = of.sources; len(of.items) > 0 { // of requests, which are not seen here
+		f.sources = &sources{denyOthers: true}
+	}
+	if s := f.sources; s != nil && (s.denyOthers || len(s.deny) > 0) {
+		for _, v := range listeners {
+			v.sources = s
 		}
 	}
 }

@@ -76,6 +76,8 @@ func (h *haproxy) test(p *proxy, words []string) verdict {
 		return always
 	case (fetch == "hdr" || fetch == "fhdr") && validField(arg):
 		return h.valueTest(arg, how, anyCase, values, func(c condition) match { return match{headers: []condition{c}} })
+	case (fetch == "cook" || fetch == "cookie") && validToken(m[2]):
+		return cookieTest(valued{name: "cookie", cookie: m[2]}, how, values)
 	case (fetch == "url_param" || fetch == "urlp") && validToken(m[2]):
 		return h.valueTest(m[2], how, anyCase, values, func(c condition) match { return match{query: []condition{c}} })
 	}
@@ -161,14 +163,18 @@ func pathTest(how string, anyCase bool, values []string) verdict {
 		default:
 			return atom{}, false
 		}
-		if anyCase && kind == pathRegexp {
+		if anyCase && (how == "" || how == "str" || how == "beg" && s != "/") {
+			kind, path = pathRegexp, regexp.QuoteMeta(s)
+			if how == "beg" {
+				path += ".*"
+			}
+			coarse = ""
+		}
+		if anyCase && kind == pathRegexp && how != "reg" {
 			path = "(?i:" + path + ")"
 		}
 		return atom{match: match{kind: kind, path: path}}, validPath(kind, path)
 	})
-	if anyCase && how != "reg" && how != "end" && how != "sub" {
-		coarse = joined(coarse, "upper and lower case of paths differ")
-	}
 	v.coarse = coarse
 	return v
 }
@@ -201,6 +207,25 @@ func (h *haproxy) valueTest(name, how string, anyCase bool, values []string, of 
 		return atom{match: of(c)}, ok
 	})
 }
+
+// cookieTest translates a test of a cookie.
+func cookieTest(c valued, how string, values []string) verdict {
+	if how == "found" && len(values) == 0 || how == "" && len(values) == 0 {
+		return verdict{atoms: []atom{{match: c.inCookie("[^;]*")}}, known: true}
+	}
+	return eachValue(values, func(s string) (atom, bool) {
+		switch how {
+		case "", "str":
+			return atom{match: c.is(s)}, printable(s) && !strings.Contains(s, ";") && len(s) < mostPattern
+		case "beg":
+			return atom{match: c.inCookie(regexp.QuoteMeta(s) + "[^;]*")}, printable(s) && len(s) < mostPattern
+		}
+		return atom{}, false
+	})
+}
+
+// quoted returns a path as an expression.
+func quoted(path string) string { return regexp.QuoteMeta(path) }
 
 // webSocket is the condition of requests that ask for WebSocket: Upgrade is of HTTP/1.1 alone.
 var webSocket = verdict{atoms: []atom{{match: match{headers: []condition{{"sec-websocket-version", ".*", true}}}}}, known: true}

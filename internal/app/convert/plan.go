@@ -58,8 +58,8 @@ func (l *ledger) plan(items []item) (out []planned) {
 		if len(it.atom.notFrom) > 0 {
 			if p := l.pending(it); p != nil {
 				lists = append(lists, p)
+				continue
 			}
-			continue
 		}
 		g := it.guard
 		for _, p := range lists {
@@ -102,7 +102,7 @@ func (l *ledger) pending(it *item) *pending {
 	refuses := it.rule.fixed != nil && it.rule.fixed.status >= 400
 	switch {
 	case !refuses && it.rule.redirect == nil || !it.atom.match.bare():
-		l.left(it.at, "a rule has clients that it is for, and none that it is not for", "write routes[].sources")
+		it.atom.notFrom, it.rule = nil, l.close(it.at, "a rule has clients that it is for, and none that it is not for", "write routes[].sources")
 		return nil
 	case !refuses || it.rule.fixed.status != 403:
 		l.changed(it.at, "routes[].sources", "other clients get 403")
@@ -197,28 +197,42 @@ func enterRoute(routes []*siteRoute, base *siteRoute, g guard, r *rule, m *model
 	return append(routes, &n)
 }
 
-// united adds to the last match of an item what it has in common with later ones of the same path that have other conditions: of
-// rules with the same path the gateway takes that with more conditions, and of equal ones the first. Regular expressions are
-// one path.
+// united adds to the last match of an item what it has in common with later ones of the same path that have other conditions, one by
+// one and together: of rules with the same path the gateway takes that with more conditions, and of equal ones the first. Regular
+// expressions are one path. A later item that cannot be joined with one that refuses is closed where it would come before.
 func (l *ledger) united(items []item, paths []match, i int, list []match) []match {
 	if len(list) == 0 {
 		return list
 	}
-	own := list[len(list)-1]
+	begin := len(list) - 1
+	own := list[begin]
 	for k := i + 1; k < len(items); k++ {
 		o := paths[k]
 		if o.bare() || len(items[k].atom.notFrom) > 0 || o.kind != own.kind || o.kind != pathRegexp && o.path != own.path {
 			continue
 		}
 		o.kind, o.path = "", ""
-		both, ok := atom{match: own}.and(atom{match: o})
-		switch {
-		case both.never:
-		case !ok || len(list) >= mostAtoms:
-			l.changed(items[k].at, "", "where both hold, it may come before the line "+fmt.Sprint(items[i].at.line))
-		case !slices.ContainsFunc(list, func(m match) bool { return fmt.Sprint(m) == fmt.Sprint(both.match) }):
-			list = append(list, both.match)
+		for _, m := range list[begin:] {
+			both, ok := atom{match: m}.and(atom{match: o})
+			switch {
+			case both.never:
+			case !ok || len(list) >= mostAtoms:
+				l.unjoined(&items[i], &items[k], compareRank(&o, &m))
+			case !slices.ContainsFunc(list, func(m match) bool { return fmt.Sprint(m) == fmt.Sprint(both.match) }):
+				list = append(list, both.match)
+			}
 		}
 	}
 	return list
+}
+
+// unjoined notes that two items cannot be joined, and closes the later one where it would go around a refusal.
+func (l *ledger) unjoined(before, it *item, rank int) {
+	switch {
+	case rank >= 0: // the earlier one comes first anyway
+	case before.rule.refuses() && !it.rule.refuses():
+		it.rule = l.close(it.at, fmt.Sprintf("where its conditions and those of line %d hold, it would come first", before.at.line), "write the rules by hand")
+	default:
+		l.changed(it.at, "", "where both hold, it may come before the line "+fmt.Sprint(before.at.line))
+	}
 }

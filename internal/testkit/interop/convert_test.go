@@ -531,6 +531,35 @@ backend one
 		paths: []string{"/", "/app", "/app/", "/app/x/y", "/items/1", "/items/x", "/items/1/2", "/x?v=2", "/x?v=3", "/private"}, hosts: []string{"a.example"}, ignored: forwardedFields,
 	},
 	{
+		name: "refusals", proxy: "haproxy", source: `
+defaults
+ mode http
+ timeout connect 5s
+ timeout client 20s
+ timeout server 20s
+frontend f
+ bind LISTEN
+ acl key hdr(x-key) s
+ acl in src 192.0.2.0/24
+ http-request deny if { path_beg /key/ } !key !in
+ http-request deny deny_status 404 if { path_beg -i /Hid } !{ hdr(x-all) 1 }
+ http-request deny deny_status 410 if !{ hdr(x-all) 1 } { path_beg /other/ }
+ http-request redirect location /login code 303 if { path_beg /app/my/ } !{ req.cook(session) s3 }
+ use_backend two if { path_beg /app/ } !{ hdr(x-old) -m found }
+ default_backend one
+backend one
+ server s ONE
+backend two
+ http-request deny deny_status 401 if { path_beg /app/admin } !{ hdr(x-key) s }
+ http-request deny deny_status 429 if { method POST } { hdr(x-key) t }
+ server s TWO
+`,
+		paths: []string{"/", "/key/x", "/key", "/hid", "/HIDden/x", "/app/x", "/app/my/x", "/app/admin", "/app/administrator/x", "/login", "/other/x"}, hosts: []string{"a.example"},
+		fields: []map[string]string{
+			{"X-Key": "s"}, {"X-Key": "t"}, {"X-All": "1"}, {"X-All": "1", "X-Key": "s"}, {"Cookie": "a=b; session=s3"}, {"Cookie": "session=s"}, {"X-Old": "1"}, {"X-Old": "1", "Cookie": "session=s3"},
+		}, ignored: forwardedFields,
+	},
+	{
 		name: "nested and named", proxy: "nginx", source: `
 	map $http_upgrade $connection_upgrade { default upgrade; '' close; }
 	server {
