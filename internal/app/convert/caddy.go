@@ -214,6 +214,9 @@ func (c *caddy) addresses(d *directive) (list []address) {
 			}
 			a, ok := c.address(text)
 			a.at = d.at
+			if !ok && c.s.port(d.at, text) {
+				continue
+			}
 			if !ok {
 				c.l.left(d.at, shorten(text)+" is no address of a site", "write a host and a port; the environment is not read")
 				continue

@@ -125,6 +125,7 @@ func heredoc(r []rune, i *int, mark string, step func(int)) string {
 func (p *caddyParser) block(lines []caddyLine, depth int, opened pos) (list []*directive, rest []caddyLine) {
 	for len(lines) > 0 {
 		words := lines[0].words
+		all := len(words)
 		lines = lines[1:]
 		first := words[0]
 		if first.text == "}" && !first.quoted {
@@ -139,6 +140,16 @@ func (p *caddyParser) block(lines []caddyLine, depth int, opened pos) (list []*d
 		}
 		if !p.s.count(first.at) {
 			return list, nil
+		}
+		for i, w := range words[:len(words)-1] {
+			if w.text == "{" && !w.quoted {
+				p.s.fail(w.at, "begin a new line, and write } on a line of its own", "words stand behind {")
+				words = words[:i+1]
+				break
+			}
+		}
+		if len(words) < all { // of a block in one line nothing else is read
+			continue
 		}
 		d := &directive{name: first.text, at: first.at}
 		d.args = words[1:]

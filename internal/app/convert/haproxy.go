@@ -22,6 +22,7 @@ type haproxy struct {
 	pools           map[string]*pool // by section
 	edits           map[string]*backendEdits
 	caches          map[string]*cache
+	acls            []pos // lines of the condition that is translated
 }
 
 // proxy is a frontend, a backend or both, with the lines of its defaults before its own.
@@ -257,6 +258,9 @@ func (h *haproxy) bind(p *proxy) (list []*listener) {
 				}
 				continue
 			}
+			if addr == "" && h.s.port(x.at, a) {
+				continue
+			}
 			if addr == "" || slices.ContainsFunc(h.m.listeners, func(o *listener) bool { return slices.Contains(o.addresses, addr) }) || slices.Contains(v.addresses, addr) || len(v.addresses) >= 64 {
 				h.l.left(x.at, shorten(a)+" is no address with a port that is free", "write an IP address and a port")
 				continue
@@ -422,7 +426,7 @@ func (h *haproxy) frontKeys(v *listener, p *proxy) {
 		}
 		t, ok := haproxyTime(x.arg(2))
 		if !ok {
-			h.l.left(x.at, shorten(x.arg(2))+" is no time", "")
+			h.s.mistake(x.at, "such as 30s", "%s is no time", shorten(x.arg(2)))
 			continue
 		}
 		t = min(t, longest)

@@ -91,7 +91,7 @@ func (h *haproxy) poolKeys(l *pool, p *proxy) {
 		}
 		t, ok := haproxyTime(x.arg(2))
 		if !ok {
-			h.l.left(x.at, shorten(x.arg(2))+" is no time", "")
+			h.s.mistake(x.at, "such as 30s", "%s is no time", shorten(x.arg(2)))
 			continue
 		}
 		l.timeouts[k.key] = min(t, longest)
@@ -226,6 +226,9 @@ func (h *haproxy) server(l *pool, p *proxy, x *line, name, addr string, words []
 		addr = "unix:" + path
 	}
 	to, ok := backendAddress(addr, "")
+	if !ok && h.s.port(x.at, addr) {
+		return
+	}
 	if !ok || slices.ContainsFunc(l.backends, func(b backend) bool { return b.address == to }) {
 		h.l.left(x.at, shorten(addr)+" is no address of a server with a port, or is there already", "write an IP address or a name, and a port")
 		return

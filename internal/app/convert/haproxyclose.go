@@ -86,13 +86,14 @@ func (x *line) guardReason() (why, remedy string) {
 // covering returns a condition that holds wherever that of a line does, and is known: tests without a counterpart are left out, so that
 // it holds for more requests.
 func (h *haproxy) covering(p *proxy, words []string) verdict {
-	if v := h.condition(p, words); v.known && len(v.atoms) > 0 {
+	if v := h.condition(p, words); v.known {
 		return v
 	}
 	i := slices.IndexFunc(words, func(w string) bool { return w == "if" || w == "unless" })
 	if i < 0 {
 		return always
 	}
+	defer h.aclsUsed(true)
 	parts := splitWords(words[i+1:], "or", "||")
 	out := verdict{known: true}
 	if words[i] == "unless" { // no part holds

@@ -31,6 +31,23 @@ const mostAtoms = 64
 
 // condition translates what stands behind if or unless.
 func (h *haproxy) condition(p *proxy, words []string) verdict {
+	h.acls = nil
+	v := h.conditionOf(p, words)
+	h.aclsUsed(v.known)
+	return v
+}
+
+// aclsUsed notes the lines of ACLs that a condition is made of, if it is in the output.
+func (h *haproxy) aclsUsed(used bool) {
+	for _, at := range h.acls {
+		if used {
+			h.l.ok(at, "routes[].rules[].matches[]")
+		}
+	}
+	h.acls = nil
+}
+
+func (h *haproxy) conditionOf(p *proxy, words []string) verdict {
 	i := slices.IndexFunc(words, func(w string) bool { return w == "if" || w == "unless" })
 	if i < 0 {
 		return always
@@ -118,7 +135,7 @@ func (h *haproxy) named(p *proxy, name string) verdict {
 		if l.words[0] == "acl" && l.arg(1) == name && len(l.words) > 2 {
 			v := h.test(p, l.words[2:])
 			if v.known {
-				h.l.ok(l.at, "routes[].rules[].matches[]")
+				h.acls = append(h.acls, l.at)
 			}
 			out, found = either(out, v), true
 		}
@@ -173,8 +190,11 @@ func either(a, b verdict) verdict {
 
 // negated returns the negation: of TLS, of the client's address, and of other conditions as an exception.
 func negated(v verdict) verdict {
-	if !v.known || len(v.atoms) == 0 {
+	if !v.known {
 		return verdict{}
+	}
+	if never(v) {
+		return always
 	}
 	var clients []string
 	for _, a := range v.atoms {

@@ -15,6 +15,9 @@ func (f *frontend) refuse(x *line) {
 	verb := x.arg(2)
 	v := f.h.condition(f.p, x.words)
 	switch {
+	case never(v):
+		f.h.l.unneeded(x.at, "its condition holds for no request")
+		return
 	case verb == "accept" && f.accepted(x, v):
 		return
 	case verb == "accept":
@@ -118,11 +121,15 @@ const conditionRemedy = "write rules with matches by host, path, method, header,
 
 // never reports whether a condition is known to hold for no request.
 func never(v verdict) bool {
-	return v.known && !slices.ContainsFunc(v.atoms, func(a atom) bool { return !a.never }) && len(v.atoms) > 0
+	return v.known && !slices.ContainsFunc(v.atoms, func(a atom) bool { return !a.never })
 }
 
 // enter appends an item for each alternative.
 func (f *frontend) enter(x *line, v verdict, r *rule) {
+	if never(v) {
+		f.h.l.unneeded(x.at, "its condition holds for no request")
+		return
+	}
 	v = v.segments()
 	for _, a := range v.atoms {
 		if a.never {

@@ -28,7 +28,7 @@ func (h *haproxy) front(p *proxy) {
 	if len(listeners) == 0 {
 		return
 	}
-	f := &frontend{h: h, p: p}
+	f := &frontend{h: h, p: p, reached: map[pos]bool{}}
 	f.fields(listeners)
 	f.collect()
 	f.backends()
@@ -41,6 +41,11 @@ func (h *haproxy) front(p *proxy) {
 		}
 		if len(names) > 0 {
 			f.routes(names, tls)
+		}
+	}
+	for _, it := range f.items {
+		if !f.reached[it.at] && len(it.atom.notFrom) == 0 && it.atom.tls == 0 {
+			h.l.unreached(it.at)
 		}
 	}
 }
@@ -63,6 +68,7 @@ type frontend struct {
 	request map[int]*edits // of every request, by atom.tls
 	answer  map[int]*edits // of every response, the same
 	sources *sources       // clients that are served at all
+	reached map[pos]bool   // items that are in the output
 	listed  *line          // whose clients are those of the line before it
 }
 

@@ -114,3 +114,17 @@ func TestConnectionsOfHAProxyClose(t *testing.T) {
 		}
 	}
 }
+
+// The report names nothing as translated that is not in the output.
+func TestReportOfHAProxyIsOfTheOutput(t *testing.T) {
+	_, r := converted(t, HAProxy, inFrontend(" acl lone path_beg /lone\n acl part path_beg /g/\n acl odd var(txn.x) -m bool\n http-request deny if FALSE\n http-request deny if part odd\n"+
+		" http-request set-header x 1 if lone odd\n use_backend web if { path_beg /g/ }"))
+	for directive, want := range map[string]Result{
+		"acl lone": Left, "acl part": Translated, "acl odd": Left, "http-request deny if FALSE": Unneeded, "http-request deny if part": Left, "http-request set-header": Left,
+		"use_backend web": Unneeded, "use_backend app": Unneeded,
+	} {
+		if l := resultOf(t, r, directive); l.Result != want {
+			t.Errorf("%s: %s, want %s: %+v", directive, l.Result, want, l)
+		}
+	}
+}

@@ -70,6 +70,7 @@ func (f *frontend) route(listeners []string, tls int, hosts []string, items []it
 	base.name = f.h.m.unique("route", wish)
 	var routes []*siteRoute
 	for _, p := range f.h.l.plan(items) {
+		f.reached[p.at] = true
 		r := p.rule.clone()
 		r.matches = p.matches
 		f.decorate(r, tls, p)

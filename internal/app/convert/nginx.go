@@ -39,7 +39,7 @@ func convertNginx(s *source, l *ledger, m *model, by *inclusion) {
 		pools: map[string]string{}, limits: map[string]string{}, caches: map[string]*cacheZone{}, streams: map[string]*directive{},
 	}
 	list := parseNginx(s, l, 0, by)
-	if len(s.problems) > 0 {
+	if n.check(list, ""); len(s.problems) > 0 {
 		return
 	}
 	n.classify(list)

@@ -155,7 +155,7 @@ func (s *site) guard(l *loc) (g guard) {
 	if d := l.sc.last("client_max_body_size"); d != nil {
 		b, ok := size(d.arg(0))
 		if !ok {
-			led.left(d.at, shorten(d.arg(0))+" is no size", "")
+			s.n.s.mistake(d.at, "such as 10m", "%s is no size", shorten(d.arg(0)))
 		} else {
 			g.bodyBytes = b
 			led.ok(d.at, "routes[].limits.body_bytes")

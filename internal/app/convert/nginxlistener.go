@@ -139,7 +139,7 @@ func (n *nginx) listenerKeys(x *listener, e *endpoint) {
 				t, ok := nginxTime(d.arg(0))
 				switch {
 				case !ok:
-					n.l.left(d.at, shorten(d.arg(0))+" is no time", "")
+					n.s.mistake(d.at, "such as 30s", "%s is no time", shorten(d.arg(0)))
 				case v == e.fallback:
 					if name == "keepalive_timeout" && t == 0 {
 						x.limits["connection_requests"] = 1

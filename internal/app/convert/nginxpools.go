@@ -226,7 +226,7 @@ func (n *nginx) poolTimes(p *pool, l *loc, t *target) {
 		}
 		v, ok := nginxTime(d.arg(0))
 		if !ok {
-			n.l.left(d.at, shorten(d.arg(0))+" is no time", "")
+			n.s.mistake(d.at, "such as 30s", "%s is no time", shorten(d.arg(0)))
 			continue
 		}
 		v = min(v, longest)

@@ -113,6 +113,13 @@ func (l *ledger) replaced(at pos, keys string) {
 	}
 }
 
+// unreached notes that a directive has been translated and is not in the output, since no request would reach it.
+func (l *ledger) unreached(at pos) {
+	if line := l.lines[at]; line != nil && !line.Closed && line.Result != Left {
+		line.Result, line.Keys, line.Reason, line.Remedy = Unneeded, "", "an earlier line holds for all of its requests", ""
+	}
+}
+
 // mostJoined bounds a text that several results are joined in.
 const mostJoined = 300
 

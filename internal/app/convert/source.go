@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -68,6 +69,13 @@ func (s *source) err() error {
 	if len(s.problems) == 0 {
 		return nil
 	}
+	number := map[string]int{}
+	for i, f := range slices.Backward(s.files) {
+		number[f.name] = i
+	}
+	slices.SortStableFunc(s.problems, func(a, b config.Problem) int {
+		return cmp.Or(cmp.Compare(number[a.File], number[b.File]), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
 	return &config.Error{Problems: s.problems}
 }
 
@@ -159,4 +167,26 @@ func (s *source) path(name string) string {
 		return name
 	}
 	return filepath.Join(s.dir, name)
+}
+
+// port notes an error of the source for a port that is none, and reports whether it has.
+func (s *source) port(at pos, address string) bool {
+	port := address[strings.LastIndexByte(address, ':')+1:]
+	if port == "" || len(port) > 9 || strings.Trim(port, "0123456789") != "" || strings.Count(address, ":") > 1 && !strings.HasPrefix(address, "[") {
+		return false
+	}
+	if n := atoi(port); n > 0 && n < 65536 {
+		return false
+	}
+	s.mistake(at, "ports are 1 to 65535", "%s is no port", port)
+	return true
+}
+
+// mistake notes an error once for each place.
+func (s *source) mistake(at pos, hint, format string, args ...any) {
+	if !slices.ContainsFunc(s.problems, func(p config.Problem) bool {
+		return p.File == s.name(at) && p.Line == at.line && p.Column == at.column
+	}) {
+		s.fail(at, hint, format, args...)
+	}
 }

@@ -554,7 +554,7 @@ backend two
  http-request deny deny_status 429 if { method POST } { hdr(x-key) t }
  server s TWO
 `,
-		paths: []string{"/", "/key/x", "/key", "/hid", "/HIDden/x", "/app/x", "/app/my/x", "/app/admin", "/app/administrator/x", "/login", "/other/x"}, hosts: []string{"a.example"},
+		paths: []string{"/", "/key/x", "/hid", "/HIDden/x", "/app/x", "/app/my/x", "/app/admin", "/app/administrator/x", "/login", "/other/x"}, hosts: []string{"a.example"},
 		fields: []map[string]string{
 			{"X-Key": "s"}, {"X-Key": "t"}, {"X-All": "1"}, {"X-All": "1", "X-Key": "s"}, {"Cookie": "a=b; session=s3"}, {"Cookie": "session=s"}, {"X-Old": "1"}, {"X-Old": "1", "Cookie": "session=s3"},
 		}, ignored: forwardedFields,
