@@ -12,7 +12,7 @@ import (
 // checksum is the stage that verifies the IPv4 header checksum (RFC 791 3.1) and those of TCP (RFC
 // 9293 3.1), UDP (RFC 768, RFC 8200 8.1), ICMP (RFC 792) and ICMPv6 (RFC 4443 2.3). Fragments and
 // packets whose payload is not all there are left unverified. One that the sending device will make
-// (packet.FlagOffload) counts as right. The pseudo-header has the destination of
+// (packet.FlagOffload) counts as right, and so does one of TCP or UDP that the receiving device has verified. The pseudo-header has the destination of
 // the IP header, so that the checksum of a packet whose routing header has segments left comes out
 // wrong: it is for the node that the last segment names (RFC 8200 8.1).
 func checksum(w *tuple.Chunk, b *packet.Batch) {
@@ -27,6 +27,8 @@ func checksum(w *tuple.Chunk, b *packet.Batch) {
 		case d.Payload == 0 || t.End == 0 || f&packet.FlagFragment != 0 || t.Proto == wire.ProtoSCTP: // CRC32c, not a sum
 		case f&packet.FlagOffload != 0: // not there yet, so nothing can have broken it
 			f |= packet.FlagL4ChecksumOK
+		case w.Sound[k] && f&packet.FlagTunnel == 0 && summed(t.Proto, p[d.L4:]):
+			f |= packet.FlagL4ChecksumOK
 		case f&packet.FlagMore == 0:
 			f |= verify(f, t, p[d.L4:t.End])
 		default:
@@ -34,6 +36,12 @@ func checksum(w *tuple.Chunk, b *packet.Batch) {
 		}
 		d.Flags = f
 	}
+}
+
+// summed reports whether the transport header at the start of l4 has a checksum that devices verify: TCP's, or one of UDP that
+// its sender has not left out (RFC 768).
+func summed(proto uint8, l4 []byte) bool {
+	return proto == wire.ProtoTCP || proto == wire.ProtoUDP && l4[6]|l4[7] != 0
 }
 
 // headerSum returns the sum of the IPv4 header at the start of h.

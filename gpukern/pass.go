@@ -62,6 +62,7 @@ func parse(w *tuple.Chunk, b *packet.Batch, i int, ops Ops) int {
 		w.N++
 		p := b.Arena.Bytes(d)
 		more := d.Flags&packet.FlagMore != 0
+		w.Sound[w.N-1] = deviceVerified(d)
 		resetDesc(d)
 		i++
 		if !more && parseFast(t, d, p) {
@@ -95,6 +96,13 @@ func loadHeads(mem []byte, d []packet.Desc) (sum byte) {
 		}
 	}
 	return sum
+}
+
+// deviceVerified reports whether d, which comes from a driver, has a transport checksum that the device has verified. A
+// descriptor that has been through the pass before has an offset or a protocol as well: what it describes may have been rewritten
+// since.
+func deviceVerified(d *packet.Desc) bool {
+	return d.Flags&packet.FlagL4ChecksumOK != 0 && d.L4 == 0 && d.Proto == 0
 }
 
 // resetDesc makes d what a driver hands over.

@@ -28,7 +28,7 @@ const DescSize = 32
 //	+---------+-----+----------+-------+--------+
 //	16        20    22         24      28 30 31
 //
-// The driver writes Off, Len and Stamp, the loop Port; the engine's header pass writes L3 to NextHop,
+// The driver writes Off, Len and Stamp, and FlagL4ChecksumOK where the device has verified that checksum; the loop writes Port; the engine's header pass writes L3 to NextHop,
 // Flags and Proto; the filter, the gateway or the transport writes Verdict.
 //
 // Port is the index of a device in its loop, as rte_mbuf.port is in DPDK. It is the one place in the

@@ -38,7 +38,8 @@ type Chunk struct {
 	N     int
 	At    [ChunkSize]int32 // index of the packet's first descriptor
 	Tuple [ChunkSize]Tuple
-	Heads byte // of the packets' first bytes: keeps the loads that fetch them
+	Sound [ChunkSize]bool // the device has verified the transport checksum
+	Heads byte            // of the packets' first bytes: keeps the loads that fetch them
 }
 
 // New returns the tuple of a packet whose ports are known. Both addresses are of one family.

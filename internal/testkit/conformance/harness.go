@@ -168,7 +168,7 @@ func (b *harness) checkRx(to *packet.Batch, n int, now clock.Time) {
 		if d.Len == 0 || b.arena.Tailroom(d) < 0 {
 			b.Fatalf("a descriptor of %d bytes at %d of a frame of %d", d.Len, b.arena.Headroom(d), b.arena.FrameSize())
 		}
-		if d.Flags&^packet.FlagMore != 0 || d.Verdict != 0 {
+		if d.Flags&^(packet.FlagMore|packet.FlagL4ChecksumOK) != 0 || d.Verdict != 0 {
 			b.Fatalf("a driver says more than it knows: %+v", *d)
 		}
 		b.scratch = append(b.scratch, to.Bytes(i)...)
