@@ -225,3 +225,52 @@ func TestDPDKExceptionPathComesBack(t *testing.T) {
 	must(t, err)
 	answers("made anew")
 }
+
+// TestDPDKCutsLargePackets forwards a TCP stream between a packet socket, which brings large packets of Linux, and DPDK's TAP
+// driver: they pass the node whole, and Linux behind the TAP interface gets segments with checksums.
+func TestDPDKCutsLargePackets(t *testing.T) {
+	s := newDPDKSite(t)
+	var n *node.Node
+	must(t, s.middle.Do(func() (err error) {
+		n, err = node.Open(node.Config{
+			Devices: []node.Device{{Name: "a", Driver: device.AFPacket, All: true}, {Name: "dpdk:net_tap0,iface=mrt0", All: true}},
+			Loops:   node.QueuesAuto, Engine: "cpu", Ops: gpukern.OpParse,
+		})
+		return err
+	}))
+	must(t, n.Add(node.Service{Name: "bridge", Handlers: []stack.Handler{stack.Bridge{}}}))
+	if on, err := n.SetOffload(true, stack.GRONone); !on || err != nil {
+		t.Fatal(on, err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	must(t, n.Start())
+	done := make(chan error, 1)
+	go func() { done <- n.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		must(t, n.Close())
+	})
+	must(t, s.middle.Up("mrt0", "198.18.0.2/24"))
+	s.reach(t)
+	testnet.Program(t, "iperf3")
+	server := exec.Command("iperf3", "-s", "-1")
+	must(t, s.middle.Start(server))
+	t.Cleanup(func() { _ = server.Process.Kill(); _ = server.Wait() })
+	var out string
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		var err error
+		if out, err = s.client.Run("iperf3", "-c", "198.18.0.2", "-n", "20M"); err == nil {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("iperf3: %v\n%s", err, out)
+		}
+	}
+	in, to := n.Info(0).Stats, n.Info(1).Stats
+	if in.RxBytes < 20<<20 || in.RxBytes/in.RxPackets < 2000 || to.TxInvalid != 0 || to.TxBytes < 20<<20 {
+		t.Errorf("received %+v, sent %+v: no large packets?\n%s", in, to, out)
+	}
+}

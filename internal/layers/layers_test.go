@@ -39,18 +39,18 @@ ring              : packet
 capture           :
 pmd               : packet ring clock wire
 gpukern/cuda/dl   :
-pmd/dpdk          : packet ring clock pmd gpukern/cuda/dl internal/devargs
+pmd/segment       : packet wire
+pmd/dpdk          : packet ring clock pmd pmd/segment wire gpukern/cuda/dl internal/devargs
 pmd/vnet          : packet
 pmd/xdp           : internal/rtnl
 pmd/pcap          : packet ring clock capture pmd
-pmd/segment       : packet wire
 pmd/afpacket      : packet ring clock pmd pmd/vnet pmd/segment wire
 pmd/afxdp         : packet ring clock pmd pmd/vnet pmd/xdp internal/rtnl
 pmd/tap           : packet ring clock pmd
 pmd/exception     : packet ring clock wire pmd pmd/tap
 pmd/virtio/vhostuser:
 pmd/virtio/vring  :
-pmd/virtio        : packet ring clock pmd pmd/segment wire pmd/virtio/vhostuser pmd/virtio/vring
+pmd/virtio        : packet ring clock pmd pmd/segment pmd/virtio/vhostuser pmd/virtio/vring
 pmd/device        : ring pmd pmd/* internal/devargs internal/rtnl
 gpukern/image     :
 gpukern/tuple     :

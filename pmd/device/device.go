@@ -236,10 +236,14 @@ func openDPDK(cfg Config) (*Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Device{
+	d := &Device{
 		Queues: drivers(dev.Queues), Driver: DPDK, close: dev.Close,
 		steer: func(...pmd.Rule) error { return nil },
-	}, nil
+	}
+	if dev.CanOffload() {
+		d.offload = dev.SetOffload
+	}
+	return d, nil
 }
 
 func openDPDKDevice(cfg Config) (*dpdk.Device, error) {

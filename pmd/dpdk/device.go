@@ -30,6 +30,8 @@ type Config struct {
 	OnLoop func(i int, f func()) bool
 
 	port *uint32 // of a device that exists already, in tests
+
+	rxOffloads, txOffloads uint64 // that a test adds
 }
 
 // DefaultRing is the number of packets that may wait for Rx.
@@ -54,6 +56,7 @@ type Device struct {
 	onLoop  func(i int, f func()) bool
 	restore func() error // returns the device to the kernel's driver; nil: it was not taken
 	closing atomic.Bool  // no queue may call the shim any more
+	large   atomic.Bool  // packets that the device has joined pass whole (SetOffload)
 
 	link      kernelLink
 	namespace *os.File // of the thread that opened it; nil where there is no /proc
@@ -68,6 +71,12 @@ func Open(cfg Config) (*Device, error) {
 	where, err := devargs.Parse(cfg.Name)
 	if err != nil {
 		return nil, &pmd.OpError{Op: "open", Device: cfg.Name, Err: fmt.Errorf("%w: %w", ErrArguments, err)}
+	}
+	if where.Kind == "net_virtio_user" {
+		return nil, &pmd.OpError{
+			Op: "open", Device: cfg.Name, Err: fmt.Errorf("%w: the driver shares DPDK's own memory with its device, and no arena", ErrArguments),
+			Remedy: "take virtio:PATH",
+		}
 	}
 	d := &Device{Name: where.Text, where: where, link: kernelLink{fd: -1}, onLoop: cfg.OnLoop}
 	if err := checkPools(cfg.Pools); err != nil {
@@ -86,6 +95,7 @@ func Open(cfg Config) (*Device, error) {
 	if err := d.probe(cfg.port); err != nil {
 		return nil, errors.Join(err, d.closeFiles(), d.handBack())
 	}
+	d.info.txOffloads |= cfg.txOffloads
 	if err := d.open(&cfg); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}

@@ -290,6 +290,7 @@ func TestWrongDevices(t *testing.T) {
 		{"an unknown argument", dpdk.Config{Name: "net_null0,speed=10", Pools: one}, dpdk.ErrArguments, "speed"},
 		{"a file that is not there", dpdk.Config{Name: "net_pcap0,rx_pcap=/nowhere.pcap", Pools: one}, dpdk.ErrArguments, "/nowhere.pcap"},
 		{"an interface that is not there", dpdk.Config{Name: "net_af_packet0,iface=nowhere0", Pools: one}, dpdk.ErrArguments, "nowhere0"},
+		{"a driver that knows no arena", dpdk.Config{Name: "net_virtio_user0,path=/nowhere", Pools: one}, dpdk.ErrArguments, "take virtio:"},
 		{"no name of a device", dpdk.Config{Name: "eth0", Pools: one}, dpdk.ErrArguments, "PCI address"},
 		{"a device that is open", dpdk.Config{Name: "net_null7", Pools: one}, pmd.ErrBusy, "net_null1"},
 		{"too few frames", dpdk.Config{Name: "net_tap0,iface=mrtap9", Pools: small}, dpdk.ErrFrames, "takes 65, and the pool has 32 free"},

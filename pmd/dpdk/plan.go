@@ -17,7 +17,12 @@ const (
 
 // Offloads of DPDK, as rte_ethdev.h numbers them. The numbers are part of the ABI.
 const (
+	rxChecksums   = 1<<1 | 1<<2 | 1<<3 // of IPv4, UDP, TCP
 	rxScatter     = 1 << 13
+	txChecksumIP  = 1 << 1
+	txChecksumUDP = 1 << 2
+	txChecksumTCP = 1 << 3
+	txTSO         = 1 << 5
 	txMultiSegs   = 1 << 15
 	mostDepth     = 256 // frames that wait for the next packets of a queue: a batch
 	defaultKey    = 40  // bytes of an RSS key, of drivers that do not say
@@ -59,7 +64,7 @@ const xdpRing = 2048
 // ringFrames returns how many frames the device takes when it starts.
 func (d *Device) ringFrames(s *setup) int {
 	switch d.driver {
-	case "net_null", "net_ring", "net_pcap", "net_memif", "net_af_packet":
+	case "net_null", "net_ring", "net_pcap", "net_memif", "net_af_packet", "net_vhost":
 		return 0 // they take a frame when a packet is there
 	case "net_af_xdp":
 		return xdpRing
@@ -111,6 +116,8 @@ func (d *Device) planMTU(cfg *Config, s *setup) error {
 		d.mtu = cfg.MTU
 		s.mtu = uint32(cfg.MTU)
 	}
+	s.txOffloads |= d.txOffloads()
+	s.rxOffloads |= d.info.rxOffloads&rxChecksums | cfg.rxOffloads
 	if d.chains() {
 		s.txOffloads |= txMultiSegs
 		s.rxOffloads |= d.info.rxOffloads & rxScatter
@@ -158,6 +165,7 @@ func (d *Device) describe(s *setup) string {
 	if d.inside() {
 		words = append(words, "mbufs in frames")
 	}
+	words = append(words, offloadNames(s)...)
 	if s.promiscuous != 0 {
 		words = append(words, "promiscuous")
 	}

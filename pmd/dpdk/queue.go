@@ -34,6 +34,8 @@ type Queue struct {
 	args  [7]uintptr
 	batch *packet.Batch
 
+	work work // that the device leaves to software
+
 	linkErr  error
 	nextLink clock.Time
 
@@ -67,10 +69,18 @@ func (q *Queue) Rx(now clock.Time, b *packet.Batch) (int, error) {
 	if err := q.checkLink(now); err != nil {
 		return 0, q.fail("rx", err)
 	}
-	room := b.Room()
-	if room == 0 {
-		return 0, nil
+	had := len(b.D)
+	q.flushSegments()
+	if !q.finishCut(b, uint32(now)) || b.Room() == 0 {
+		return len(b.D) - had, nil
 	}
+	q.receive(now, b)
+	return len(b.D) - had, nil
+}
+
+// receive appends what the device has received to b, which has room.
+func (q *Queue) receive(now clock.Time, b *packet.Batch) {
+	room := b.Room()
 	var lend []uint32
 	if free := int(q.counts.free); free <= q.depth/2 {
 		lend = q.pool.GetBatch(q.depth - free)
@@ -84,8 +94,10 @@ func (q *Queue) Rx(now clock.Time, b *packet.Batch) (int, error) {
 	n := uint64(dl.CallWith(q.dev.shim.rx, q.args[:]))
 	q.batch = nil
 	q.putBack(int(n >> 32))
-	b.D = b.D[:had+int(uint32(n))]
-	return int(uint32(n)), nil
+	b.D = b.D[:had+int(uint32(n)&^workBit)]
+	if uint32(n)&workBit != 0 {
+		q.receiveWork(b, had)
+	}
 }
 
 // Tx implements pmd.Driver.
@@ -97,17 +109,34 @@ func (q *Queue) Tx(now clock.Time, b *packet.Batch) (int, error) {
 	if err := q.checkLink(now); err != nil {
 		return 0, q.fail("tx", err)
 	}
-	if len(b.D) == 0 {
+	if len(b.D) == 0 || !q.flushSegments() {
 		return 0, nil
 	}
+	sent := 0
+	for sent < len(b.D) {
+		n, more := q.transmit(b, sent, 0)
+		if sent += n; !more {
+			break
+		}
+		n = q.transmitWork(b, sent)
+		if sent += n; !q.flushSegments() {
+			break
+		}
+	}
+	return sent, nil
+}
+
+// transmit gives the device packets of b from one on and returns the number of descriptors taken. work reports that the next
+// packet has work which the device cannot do. mode is 0, or uncounted.
+func (q *Queue) transmit(b *packet.Batch, from int, mode uint32) (n int, work bool) {
 	q.batch = b
 	q.args = [7]uintptr{
-		q.c, uintptr(unsafe.Pointer(unsafe.SliceData(b.D))), uintptr(len(b.D)) | uintptr(len(q.back))<<32, uintptr(unsafe.Pointer(&q.back)),
+		q.c, uintptr(unsafe.Pointer(&b.D[from])), uintptr(uint32(len(b.D)-from)|mode) | uintptr(len(q.back))<<32, uintptr(unsafe.Pointer(&q.back)),
 	}
-	n := uint64(dl.CallWith(q.dev.shim.tx, q.args[:4]))
+	result := uint64(dl.CallWith(q.dev.shim.tx, q.args[:4]))
 	q.batch = nil
-	q.putBack(int(n >> 32))
-	return int(uint32(n)), nil
+	q.putBack(int(result >> 32))
+	return int(uint32(result) &^ workBit), uint32(result)&workBit != 0
 }
 
 // putBack puts the frames that the shim has returned into the pool.
@@ -175,6 +204,7 @@ func (q *Queue) statsLocked() pmd.Stats {
 		TxPackets: atomic.LoadUint64(&c.txPackets), TxBytes: atomic.LoadUint64(&c.txBytes),
 		TxInvalid: atomic.LoadUint64(&c.txInvalid), TxInvalidBytes: atomic.LoadUint64(&c.txInvalidBytes),
 	}
+	q.work.addTo(&s)
 	if q.id == 0 {
 		if q.dev.done {
 			s.Add(q.dev.final)
@@ -196,6 +226,9 @@ func (d *Device) caps() (c pmd.Caps) {
 	if !copies[d.driver] {
 		c |= pmd.CapZeroCopy
 	}
+	if d.cuts() {
+		c |= pmd.CapOffload | pmd.CapOffloadUDP
+	}
 	return c
 }
 
@@ -207,6 +240,7 @@ func (q *Queue) Holds(visit func(off uint32)) {
 	if q.c == 0 {
 		return
 	}
+	q.work.holds(visit)
 	offs := make([]uint32, q.pool.Arena().Frames())
 	n := q.dev.shim.call("mrd_owned", q.c, uintptr(unsafe.Pointer(unsafe.SliceData(offs))), uintptr(len(offs)))
 	for _, off := range offs[:n] {
@@ -222,6 +256,7 @@ func (q *Queue) Close() error {
 		return err
 	}
 	q.closed = true
+	q.work.free(q.pool)
 	q.dev.mu.Lock()
 	defer q.dev.mu.Unlock()
 	s := q.statsLocked()

@@ -15,7 +15,7 @@ import (
 const ShimVariable = "MILLRACE_DPDK_SHIM"
 
 // shimInterface is MRD_INTERFACE of shim.h.
-const shimInterface = 2
+const shimInterface = 3
 
 // shim is the functions of an open shim.
 type shim struct {

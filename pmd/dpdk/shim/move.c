@@ -10,6 +10,17 @@
 #define MOST_PIECES 40 /* frames of a packet: 64 KiB in frames of 2 KiB, and room for headers */
 #define HEADER_END (64 + sizeof(struct rte_mbuf)) /* of mbufs in frames: mrd_memory */
 
+/* Marks of received packets that need more than a descriptor: the device has joined segments, taken a VLAN tag out, found a
+ * checksum wrong, or (both bits of the mask) not filled one in. */
+#define RX_CARE (RTE_MBUF_F_RX_LRO | RTE_MBUF_F_RX_VLAN_STRIPPED | RTE_MBUF_F_RX_L4_CKSUM_BAD)
+
+/* verified returns the flag of a transport checksum that the device has verified, of a packet without RX_CARE. */
+static inline uint16_t verified(uint64_t ol_flags)
+{
+	_Static_assert(RTE_MBUF_F_RX_L4_CKSUM_GOOD == 1 << 8 && MR_FLAG_L4_CHECKSUM_OK == 1 << 4, "shift");
+	return (uint16_t)((ol_flags & RTE_MBUF_F_RX_L4_CKSUM_GOOD) >> 4);
+}
+
 /* refuse frees a received packet that no batch can hold, or that has no bytes. */
 static void refuse(struct mrd_queue *q, struct rte_mbuf *b)
 {
@@ -47,6 +58,7 @@ static struct rte_mbuf *copied(struct mrd_queue *q, struct rte_mbuf *b)
 static uint32_t describe_chain(struct mrd_queue *q, struct rte_mbuf *b, struct mr_desc *d, uint32_t stamp)
 {
 	const char *base = q->memory->base;
+	uint64_t marks = b->ol_flags;
 	uint32_t n = 0;
 	for (struct rte_mbuf *next; b; b = next) {
 		next = b->next;
@@ -60,6 +72,8 @@ static uint32_t describe_chain(struct mrd_queue *q, struct rte_mbuf *b, struct m
 		b->nb_segs = 1;
 		disown(q, b);
 	}
+	if (!(marks & RX_CARE))
+		d->flags |= verified(marks);
 	return n;
 }
 
@@ -80,12 +94,13 @@ static uint32_t describe_run(struct mrd_queue *q, struct mr_desc *d, uint32_t ro
 	uint64_t sum = 0;
 	for (i = 0; i < n; i++) {
 		const struct rte_mbuf *b = hold[i];
-		if (unlikely(b->pool != pool || b->nb_segs != 1 || b->data_len == 0))
+		if (unlikely(b->pool != pool || b->nb_segs != 1 || b->data_len == 0 || (b->ol_flags & RX_CARE)))
 			break;
 		d[i] = (struct mr_desc){
 			.off = (uint32_t)((const char *)b->buf_addr - base) + b->data_off,
 			.len = b->data_len,
 			.stamp = stamp,
+			.flags = verified(b->ol_flags),
 		};
 		owned[(size_t)((const char *)b - headers) >> mbuf_shift] = 0;
 		sum += b->data_len;
@@ -94,6 +109,13 @@ static uint32_t describe_run(struct mrd_queue *q, struct mr_desc *d, uint32_t ro
 	q->owned_n -= i;
 	*bytes += sum;
 	return i;
+}
+
+/* has_work reports whether a received packet leaves work to its receiver: a checksum that is not filled in, or segments that
+ * the device has joined. */
+static inline bool has_work(uint64_t ol_flags)
+{
+	return (ol_flags & RTE_MBUF_F_RX_LRO) || (ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK) == RTE_MBUF_F_RX_L4_CKSUM_NONE;
 }
 
 /* next_burst receives packets, as many as there are free frames at most: some drivers lose a packet for which they find
@@ -118,13 +140,15 @@ static void reclaim(struct mrd_queue *q)
 /*
  * mrd_rx appends received packets to d. room_most has the descriptors that are left in its low half, and those that the
  * caller's batch has when it is empty in its high one: a packet of more is refused. lend_back has the number of frames at
- * lend, and the room at back. The result has the number of descriptors in its low half and the number of frames that are
- * returned at back in its high one.
+ * lend, and the room at back. The result has the number of descriptors in its low half, with MRD_WORK, and the number of
+ * frames that are returned at back in its high one. It ends behind a packet that the device has joined of segments, so that
+ * the caller can cut it before others follow.
  */
 uint64_t mrd_rx(struct mrd_queue *q, struct mr_desc *d, uint64_t room_most, uint32_t stamp,
 	const uint32_t *lend, uint64_t lend_back, uint32_t *back)
 {
 	uint32_t room = (uint32_t)room_most, most = (uint32_t)(room_most >> 32), n = 0;
+	uint32_t work = 0;
 	uint64_t packets = 0, bytes = 0;
 	mrd_lend(q, lend, (uint32_t)lend_back);
 	while (q->held_at < q->held || next_burst(q, room - n)) {
@@ -145,6 +169,8 @@ uint64_t mrd_rx(struct mrd_queue *q, struct mr_desc *d, uint64_t room_most, uint
 					continue;
 				}
 			}
+			if (b->ol_flags & RTE_MBUF_F_RX_VLAN_STRIPPED)
+				rte_vlan_insert(&b); /* the tag belongs in the packet: a descriptor has no place for it */
 			uint32_t k = b->nb_segs;
 			if (unlikely(k > most || b->pkt_len == 0)) {
 				q->held_at++;
@@ -156,7 +182,15 @@ uint64_t mrd_rx(struct mrd_queue *q, struct mr_desc *d, uint64_t room_most, uint
 			q->held_at++;
 			packets++;
 			bytes += b->pkt_len;
+			struct rte_mbuf marks = {.ol_flags = b->ol_flags, .tso_segsz = b->tso_segsz};
+			uint32_t first = n;
 			n += describe_chain(q, b, d + n, stamp);
+			if (has_work(marks.ol_flags)) {
+				note_work(q, &marks, d + first);
+				work = MRD_WORK;
+				if (marks.ol_flags & RTE_MBUF_F_RX_LRO)
+					goto out;
+			}
 		}
 		if (!full)
 			break;
@@ -168,7 +202,7 @@ out:
 		add(&q->counts.rx_packets, packets);
 		add(&q->counts.rx_bytes, bytes);
 	}
-	return n | (uint64_t)surplus(q, back, (uint32_t)(lend_back >> 32)) << 32;
+	return n | work | (uint64_t)surplus(q, back, (uint32_t)(lend_back >> 32)) << 32;
 }
 
 /* tag_bytes returns the length of up to two VLAN tags, which the MTU does not count. */
@@ -274,6 +308,7 @@ struct out {
 	uint32_t first[BURST]; /* descriptor of each packet */
 	uint32_t n, end;       /* packets, and the descriptor behind the last */
 	bool stop;             /* the next packet is invalid */
+	bool work;             /* the next packet has work that the device cannot do */
 	uint32_t bad, bad_bytes; /* descriptors and bytes of it */
 };
 
@@ -294,7 +329,7 @@ static uint32_t gather_run(struct mrd_queue *q, const struct mr_desc *d, uint32_
 		return 0;
 	for (i = 0; i < k; i++) {
 		const struct mr_desc *p = d + at + i;
-		if (unlikely((p->flags & MR_FLAG_MORE) || p->len < RTE_ETHER_HDR_LEN || p->len > max_frame))
+		if (unlikely((p->flags & (MR_FLAG_MORE | MR_FLAG_OFFLOAD)) || p->len < RTE_ETHER_HDR_LEN || p->len > max_frame))
 			break;
 		uint32_t frame = p->off >> frame_shift;
 		struct rte_mbuf *b = (struct rte_mbuf *)(headers + ((size_t)frame << 7));
@@ -316,7 +351,7 @@ static uint32_t gather_run(struct mrd_queue *q, const struct mr_desc *d, uint32_
 static void gather(struct mrd_queue *q, const struct mr_desc *d, uint32_t at, uint32_t n, struct out *o)
 {
 	o->n = 0;
-	o->stop = false;
+	o->stop = o->work = false;
 	while (at < n && o->n < BURST) {
 		at += gather_run(q, d, at, n, o);
 		if (at == n || o->n == BURST)
@@ -330,6 +365,19 @@ static void gather(struct mrd_queue *q, const struct mr_desc *d, uint32_t at, ui
 			bytes += d[at + k++].len;
 		}
 		uint32_t off = d[at].off;
+		if (d[at].flags & MR_FLAG_OFFLOAD) {
+			struct rte_mbuf *b = k > MOST_PIECES ? NULL : chain(q, d + at, k, bytes);
+			if (!b || !load_work(q, d + at, b)) {
+				if (b)
+					unchain(q, b, d + at);
+				o->work = true;
+				break;
+			}
+			o->first[o->n] = at;
+			o->mbuf[o->n++] = b;
+			at += k;
+			continue;
+		}
 		if (unlikely(invalid(q, d + at, k, bytes) || (q->memory->inside && !moved(q, off, d[at].len, &off)))) {
 			o->stop = true;
 			o->bad = k;
@@ -355,11 +403,12 @@ static void discard(struct mrd_queue *q, const struct mr_desc *d, uint32_t k, ui
 
 /*
  * mrd_tx sends packets from the front of d. n_back has the number of descriptors in its low half, and the room at back in
- * its high one. The result is like that of mrd_rx: descriptors taken, and frames returned.
+ * its high one. The result is like that of mrd_rx: descriptors taken, and frames returned. With MRD_WORK the next packet has
+ * work that the device cannot do: the caller does it.
  */
 uint64_t mrd_tx(struct mrd_queue *q, const struct mr_desc *d, uint64_t n_back, uint32_t *back)
 {
-	uint32_t n = (uint32_t)n_back, at = 0;
+	uint32_t n = (uint32_t)n_back & ~MRD_UNCOUNTED, at = 0, work = 0;
 	uint64_t packets = 0, bytes = 0;
 	struct out o;
 	adopt(q);
@@ -372,8 +421,12 @@ uint64_t mrd_tx(struct mrd_queue *q, const struct mr_desc *d, uint64_t n_back, u
 		packets += sent;
 		for (; at < end; at++)
 			bytes += d[at].len;
-		if (sent < o.n || (!o.stop && o.n == 0))
+		if (sent < o.n || (!o.stop && !o.work && o.n == 0))
 			break;
+		if (o.work) {
+			work = MRD_WORK;
+			break;
+		}
 		if (o.stop) {
 			discard(q, d + at, o.bad, o.bad_bytes);
 			at += o.bad;
@@ -381,9 +434,9 @@ uint64_t mrd_tx(struct mrd_queue *q, const struct mr_desc *d, uint64_t n_back, u
 			bytes += o.bad_bytes;
 		}
 	}
-	if (packets) {
+	if (packets && !(n_back & MRD_UNCOUNTED)) {
 		add(&q->counts.tx_packets, packets);
 		add(&q->counts.tx_bytes, bytes);
 	}
-	return at | (uint64_t)surplus(q, back, (uint32_t)(n_back >> 32)) << 32;
+	return at | work | (uint64_t)surplus(q, back, (uint32_t)(n_back >> 32)) << 32;
 }

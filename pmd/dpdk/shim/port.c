@@ -88,7 +88,7 @@ int64_t mrd_configure(const struct mrd_setup *s)
 		return err;
 	struct rte_eth_conf conf = {
 		.rxmode = {.offloads = s->rx_offloads, .mq_mode = s->queues > 1 && s->rss_types ? RTE_ETH_MQ_RX_RSS : RTE_ETH_MQ_RX_NONE},
-		.txmode = {.offloads = s->tx_offloads},
+		.txmode = {.offloads = s->tx_offloads & info.tx_offload_capa}, /* tests ask for more (Config.txOffloads) */
 		.intr_conf = {.rmv = info.dev_flags && (*info.dev_flags & RTE_ETH_DEV_INTR_RMV)},
 	};
 	if (s->mtu)
@@ -121,9 +121,11 @@ int64_t mrd_queue_setup(struct mrd_queue *q, const struct mrd_setup *s, uint32_t
 		return err;
 	q->max_frame = max_frame;
 	q->chains = chains;
+	q->tx_offloads = s->tx_offloads;
+	q->seg_most = info.tx_desc_lim.nb_seg_max ? info.tx_desc_lim.nb_seg_max : UINT16_MAX;
 	adopt(q);
 	info.default_rxconf.offloads = s->rx_offloads;
-	info.default_txconf.offloads = s->tx_offloads;
+	info.default_txconf.offloads = s->tx_offloads & info.tx_offload_capa;
 	errno = 0;
 	err = rte_eth_rx_queue_setup(q->port, q->id, (uint16_t)s->rx_desc, SOCKET_ID_ANY, &info.default_rxconf, q->pool);
 	if (err == 0)

@@ -21,7 +21,7 @@
 #include "../../../packet/desc.h"
 
 /* The number of this interface: shim.go has the same. It changes with every signature and structure below. */
-#define MRD_INTERFACE 2
+#define MRD_INTERFACE 3
 
 /* BURST is how many packets one call of a DPDK driver moves: more than 64 bring nothing (docs/design/072-dpdk.md). */
 #define BURST 64
@@ -99,9 +99,23 @@ struct mrd_queue {
 	uint32_t max_frame; /* bytes of the largest untagged packet, with its Ethernet header */
 	uint16_t port, id;
 	bool chains;       /* the device sends packets of several frames */
+	uint16_t seg_most; /* frames of a packet that the device cuts, at most */
+	uint64_t tx_offloads; /* enabled, RTE_ETH_TX_OFFLOAD_* */
 	uint16_t held, held_at; /* packets received and not passed on yet */
 	struct rte_mbuf *hold[BURST];
 };
+
+/* The work on a packet with MR_FLAG_OFFLOAD, in the first bytes of its frame: packet.Offload. */
+struct mrd_work {
+	uint8_t flags, gso;
+	uint16_t headers_end, segment_size, checksum_from, checksum_at;
+};
+
+/* Bits of the results of mrd_rx and mrd_tx, beside the number of descriptors. */
+#define MRD_WORK (1u << 31) /* received: some packets have work left to do. Sent: the next packet has, and the device cannot do it */
+
+/* Bit of n_back of mrd_tx, beside the number of descriptors: they are segments of packets that Go counts. */
+#define MRD_UNCOUNTED (1u << 31)
 
 static inline struct rte_mbuf *mbuf_of(const struct mrd_memory *m, uint32_t frame)
 {
@@ -158,6 +172,10 @@ EXPORT uint32_t mrd_owned(struct mrd_queue *q, uint32_t *to, uint32_t room);
 void adopt(struct mrd_queue *q);
 void push(struct mrd_queue *q, struct rte_mbuf *b);
 uint32_t surplus(struct mrd_queue *q, uint32_t *to, uint32_t room);
+
+/* offload.c */
+bool load_work(struct mrd_queue *q, const struct mr_desc *d, struct rte_mbuf *b);
+void note_work(const struct mrd_queue *q, const struct rte_mbuf *b, struct mr_desc *d);
 
 /* move.c */
 EXPORT uint64_t mrd_rx(struct mrd_queue *q, struct mr_desc *d, uint64_t room_most, uint32_t stamp,
