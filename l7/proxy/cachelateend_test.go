@@ -179,6 +179,35 @@ func TestContentThatComesLatePoisonsNothing(t *testing.T) {
 	}
 }
 
+// A client that waits to be asked for its content does not wait for the cache besides.
+func TestRequestsThatExpectAreNotHeld(t *testing.T) {
+	r := newCachedRig(t, nil)
+	c := r.connect(memHTTP1)
+	c.Write([]byte(requestOf("GET", "/", "Transfer-Encoding: chunked", "Expect: 100-continue")))
+	r.run()
+	if got := string(c.Take()); !strings.HasPrefix(got, "HTTP/1.1 100 ") || len(r.seen) != 1 {
+		t.Errorf("%q, the backend has got %d requests", got, len(r.seen))
+	}
+	r.nothingLeft(c)
+}
+
+// Content that comes in pieces behind the first passes on, once.
+func TestContentThatComesLatePassesOnOnce(t *testing.T) {
+	r := newCachedRig(t, nil)
+	c := r.beginLate("GET", -1)
+	for _, p := range []string{"one", "two", "three"} {
+		c.data(p, false)
+	}
+	c.data("", true)
+	r.pass(endWait)
+	r.peers[0].Write([]byte(response("answer", cacheable)))
+	r.run()
+	if got := c.got(); got != "200 fwd=bypass answer" {
+		t.Errorf("%q", got)
+	}
+	r.nothingLeft(c.p)
+}
+
 // Trailers of a request without content may select what the backend answers, as content may.
 func TestTrailersOfRequestsPassTheCache(t *testing.T) {
 	r := newCachedRig(t, nil)
