@@ -50,6 +50,20 @@ const phpConverted = `
 		location = /status { fastcgi_param SCRIPT_FILENAME $document_root/b.php; fastcgi_param SCRIPT_NAME /b.php; PARAMS fastcgi_pass unix:SOCKET; }
 		location ~ ^/(index|b)\.php$ { internal; PARAMS NAMES fastcgi_pass unix:SOCKET; }
 		location / { try_files $uri /index.php$is_args$args; }
+	}
+	server { # as of WordPress: a front controller, and files that no client gets
+		listen LISTEN; server_name words.example; root FOLDER; client_max_body_size 64m;
+		if ($http_user_agent ~* (sqlmap|nikto)) { return 403; }
+		location = /robots.txt { allow all; access_log off; }
+		location = /xmlrpc.php { deny all; }
+		location ~ /\. { deny all; }
+		location ~* /wp-config\.php$ { deny all; }
+		location ~* /(?:uploads|files)/.*\.php$ { deny all; }
+		location / { try_files $uri $uri/ /index.php?$args; }
+		location ~ \.php$ {
+			if ($request_method !~ ^(GET|HEAD|POST)$) { return 405; }
+			try_files $uri =404; PARAMS NAMES fastcgi_pass unix:SOCKET;
+		}
 	}`
 
 // convertedPHP returns the outcome of a request: the status, and for scripts what PHP has seen.
@@ -103,8 +117,8 @@ func TestConvertedPHP(t *testing.T) {
 	socket, root := fpm(t)
 	source := strings.NewReplacer("SOCKET", socket, "FOLDER", root, "PARAMS", phpParams, "NAMES", phpNames).Replace(phpConverted)
 	peer, gateway := pairOfProxies(t, "nginx", source)
-	paths := []string{"/", "/b.php", "/plain.txt", "/a/", "/a/index.php", "/nothing", "/nothing/deep", "/none.php", "/favicon.ico", "/upload/x.php", "/upload/x.jpg", "/status", "/index.php", "/a%20b.php", "/b.php/info"}
-	requests := convertedRequests(paths, []string{"blog.example", "plain.example", "front.example", "one.example"}, []map[string]string{nil, {"X-A": "1", "Proxy": "x"}}, []string{"GET", "HEAD"})
+	paths := []string{"/", "/b.php", "/plain.txt", "/a/", "/a/index.php", "/nothing", "/nothing/deep", "/none.php", "/favicon.ico", "/upload/x.php", "/upload/x.jpg", "/status", "/index.php", "/a%20b.php", "/b.php/info", "/xmlrpc.php", "/wp-config.php", "/x/WP-config.php", "/files/b.php", "/.env"}
+	requests := convertedRequests(paths, []string{"blog.example", "plain.example", "front.example", "one.example", "words.example"}, []map[string]string{nil, {"X-A": "1", "Proxy": "x"}, {"User-Agent": "a SQLmap"}}, []string{"GET", "HEAD"})
 	for _, target := range []string{"/b.php", "/nothing", "/", "/a/", "/status", "/none.php"} { // nginx answers POST 405 where there is a file
 		requests = append(requests, convertedRequest{method: "POST", target: target, host: "blog.example", body: "a=b", fields: map[string]string{"Content-Type": "application/x-www-form-urlencoded"}})
 	}
@@ -114,7 +128,7 @@ func TestConvertedPHP(t *testing.T) {
 			continue // named too: folders run their index.php
 		}
 		others := r.host == "one.example" && !strings.HasPrefix(r.target, "/index.php") && !strings.HasPrefix(r.target, "/b.php")
-		if strings.Contains(r.target, ".php") && (r.host == "front.example" || others) || r.host != "blog.example" && strings.Contains(r.target, ".php/") {
+		if strings.Contains(r.target, ".php") && (r.host == "front.example" || others) || r.host != "blog.example" && strings.Contains(r.target, ".php/") || r.target == "/.env" && r.host != "words.example" {
 			continue // named by the report: nginx sends the source of a script that no location runs, and knows of no PATH_INFO here
 		}
 		if want, got := convertedPHP(t, peer, r), convertedPHP(t, gateway, r); want != got {

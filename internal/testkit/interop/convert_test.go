@@ -321,6 +321,24 @@ func convertedFiles(t *testing.T) string {
 
 var convertedCases = []convertedCase{
 	{
+		name: "gitea", proxy: "nginx", source: `
+	map $http_upgrade $connection_upgrade { default upgrade; '' close; }
+	server {
+		listen LISTEN; server_name git.example;
+		client_max_body_size 512M;
+		location / {
+			proxy_pass http://ONE; proxy_http_version 1.1;
+			proxy_set_header Connection $connection_upgrade; proxy_set_header Upgrade $http_upgrade;
+			proxy_set_header Host $http_host; proxy_set_header X-Real-IP $remote_addr; proxy_set_header X-Forwarded-For $remote_addr; proxy_set_header X-Forwarded-Proto $scheme;
+		}
+		location /metrics { if ($http_authorization != "Bearer s3cret") { return 403; } proxy_pass http://TWO; proxy_set_header Host $http_host; }
+		location /_/static/assets/ { proxy_pass http://THREE/assets/; proxy_set_header Host $http_host; add_header Cache-Control "public, max-age=3600" always; }
+	}
+	server { listen LISTEN; server_name old.example; location /git/ { return 301 https://git.example$request_uri; } location / { return 404; } }`,
+		paths: []string{"/", "/a/b.git/info/refs?service=git-upload-pack", "/a/b/raw/x%20y", "/api/v1/version", "/metrics", "/metricsx", "/_/static/assets/js/index.js", "/git/a/b"}, hosts: []string{"git.example", "old.example"},
+		fields: []map[string]string{{"Authorization": "Bearer s3cret"}, {"Authorization": "Bearer s3cre"}}, ignored: forwardedFields,
+	},
+	{
 		name: "conditions", proxy: "nginx", source: `
 	geo $inside { default 0; 127.0.0.0/8 1; 192.0.2.0/24 0; }
 	geo $outside { default 1; 127.0.0.1 0; }
