@@ -63,7 +63,7 @@ func removeAll(pattern string) error {
 	return err
 }
 
-// The lock is removed with the folder: whoever takes the new one first has it.
+// The lock is removed with the folder: the first process that takes the new one has it.
 func TestRemovedFolderOfAnotherProcess(t *testing.T) {
 	r := newDiskRig(t, nil)
 	if err := os.RemoveAll(r.o.Dir); err != nil {

@@ -186,7 +186,7 @@ routes: [{name: r, rules: [{filters: [{type: FixedResponse, status_code: 200, bo
 		<-ask // both names wait, each asked for once
 	}
 	if err := get(at(1), "c.example"); err == nil {
-		t.Error("a certificate that nobody has")
+		t.Error("a name beyond the limit gets a certificate")
 	}
 	select {
 	case err := <-results:

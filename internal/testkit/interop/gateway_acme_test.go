@@ -137,7 +137,7 @@ routes: [{name: r, rules: [{filters: [{type: FixedResponse, body: "served"}]}]}]
 }
 
 // TestGatewayObtainsCertificatesOnDemand has clients ask for names of which the gateway has no certificate, over TCP and HTTP/3: the handshake
-// waits while pebble issues it, names that nobody permits get none, and a restart goes on by what is in the folder.
+// waits while pebble issues it, names without a permission get none, and a restart goes on by what is in the folder.
 func TestGatewayObtainsCertificatesOnDemand(t *testing.T) {
 	plain, secure := testport.Hold(t), testport.Hold(t)
 	p := startPebbleFor(t, int(plain.Port()), int(secure.Port()))
