@@ -180,6 +180,9 @@ func TestGuardsOfNginx(t *testing.T) {
 			"/g/x": "401", "/g/x | x-b: 2": "401", "/g/x | x-a: 1": "403", "/g/x | x-a: 1 | x-b: 2 | x-c: x": "410", "/g/x | x-a: 1 | x-c: y": guarded,
 			"/g/x | x-b: 2 | x-c: y": "401",
 		}},
+		{"a refusal before two fields", inLocation("", `if ($http_x_b = 2) { return 410; } if ($http_x_a != 1) { return 401; } if ($http_x_c != 3) { return 403; }`), "", map[string]string{
+			"/g/x | x-a: 1 | x-b: 2 | x-c: 3": "410", "/g/x | x-a: 1 | x-c: 3": guarded, "/g/x | x-b: 2": "410", "/g/x | x-a: 1": "403",
+		}},
 		{"methods", inLocation("", `if ($request_method !~ ^(GET|HEAD)$) { return 405; }`), "", map[string]string{"/g/x": guarded, "POST /g/x": "405", "POST /x": open}},
 		{"parameter", inLocation("", `if ($arg_key != "k") { return 403; }`), "", map[string]string{"/g/x?key=k": guarded, "/g/x": "403"}},
 		{"geo", inLocation("geo $bad { default 0; 203.0.113.0/24 1; 203.0.113.9 0; }", `if ($bad) { return 403; }`), "", map[string]string{

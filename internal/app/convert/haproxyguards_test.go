@@ -39,6 +39,9 @@ func TestGuardsOfHAProxy(t *testing.T) {
 		{"auth for a path", inFrontend(" http-request auth realm r if { path_beg /g/ } !{ http_auth(users) }"), "http-request auth", map[string]string{"/g/x": "403", "/x": "web"}},
 		{"scripts", inFrontend(" http-request lua.check if { path_beg /g/ }"), "http-request lua.check", map[string]string{"/g/x": "403", "/x": "web"}},
 		{"unheard of", inFrontend(" http-request wonder if { path_beg /g/ }"), "http-request wonder", map[string]string{"/g/x": "403", "/x": "web"}},
+		{"two expressions for a field", inFrontend(" http-request deny if { hdr(user-agent) -m sub bot }\n use_backend app if { hdr(user-agent) -m sub mobile } { hdr(x-app) 1 }"), "use_backend app", map[string]string{
+			"/x | user-agent: a mobile bot | x-app: 1": "403", "/x | user-agent: a bot": "403", "/x": "web",
+		}},
 		{"filter", inFrontend(" filter spoe engine modsecurity config /m.conf"), "filter spoe", map[string]string{"/g/x": "403", "/x": "403"}},
 		{"old forms", inFrontend(" reqideny ^GET\\ /g"), "reqideny", map[string]string{"/g/x": "403"}},
 		{"unknown keyword", inFrontend(" wonder on"), "wonder on", map[string]string{"/g/x": "403"}},
