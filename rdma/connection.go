@@ -37,6 +37,10 @@ type ConnParam struct {
 	Access   Access // what the peer may do; 0 is all that regions permit
 	MaxReads uint8  // READs and atomics outstanding, each way; the smaller number of both sides counts. 0 is 16
 	Private  []byte // reaches the other program: at most 56 bytes of ConnectCM, and 196 of Accept
+
+	// replied reads the private data of the reply before the queue pair is connected, and completes the peer's values. An error ends the
+	// attempt.
+	replied func(private []byte, p *peerParam) error
 }
 
 func (p *ConnParam) reads() uint8 {
@@ -67,7 +71,8 @@ type peerParam struct {
 	qpn, psn, mtu               uint32
 	resources, depth            uint8
 	ackTimeout, retries, rnrTry uint8
-	unreliable                  bool // REQ for UC
+	unreliable                  bool   // REQ for UC
+	window                      uint16 // of selective repeat, agreed on by a Conn; 0 is none
 }
 
 // Remote returns the address of the peer, and its port: the listener's where this side connected, and what RDMA-CM calls the source port where
@@ -179,6 +184,9 @@ func (id *CMID) establish(psn, mtu uint32, p *ConnParam) error {
 		MTU: mtu, DestQP: id.peer.qpn, RecvPSN: psn, Access: access, MaxDestReads: min(id.peer.depth, p.reads()), RNRTimer: rnrTimer,
 		SendPSN: id.peer.psn, MaxReads: min(id.peer.resources, p.reads()), Timeout: ackTimeout, Retries: retries, RNRRetries: 7,
 	}
+	if id.qp.cfg.SelectiveRepeat && id.peer.window > 0 {
+		a.SelectiveRepeat, a.Window = true, uint32(id.peer.window)
+	}
 	for _, s := range []State{Init, ReadyToReceive, ReadyToSend} {
 		if err := id.qp.Modify(s, a, id.remote.Addr()); err != nil {
 			return err
@@ -254,6 +262,11 @@ func (id *CMID) connect(ctx context.Context, p ConnParam) error {
 	}
 	if err := id.wait(ctx); err != nil {
 		return err
+	}
+	if p.replied != nil {
+		if err := p.replied(id.private, &id.peer); err != nil {
+			return err
+		}
 	}
 	if err := id.establish(psn, p.MTU, &p); err != nil {
 		return err

@@ -14,6 +14,8 @@
 // ConnectCM and ListenCM make connections by RDMA-CM, as programs with librdmacm do. QP.Connect takes numbers that both sides
 // exchanged by any other way.
 //
+// Dial and Listen are a message connection and net.Conn over all of it.
+//
 // A context claims UDP port 4791 of one address, beside a host, a gateway or the kernel on the same devices, and belongs to
 // one loop of the node. Its methods may be called from any goroutine: they enter that loop, as those of sockets do. Packets go from
 // registered memory into frames in one pass, which computes the ICRC, and from frames to registered memory in

@@ -3,6 +3,7 @@ package rdma_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/netip"
 
 	"github.com/millrace/millrace/node"
@@ -61,4 +62,39 @@ func Example() {
 		return nil
 	}
 	_ = write
+}
+
+// A server echoes what it reads, to any number of clients, and a client speaks to it. Both are net.Conns.
+func ExampleDial() {
+	serve := func(device *rdma.Context) error {
+		l, err := rdma.Listen(device, 7200, rdma.ConnConfig{})
+		if err != nil {
+			return err
+		}
+		defer l.Close()
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return err
+			}
+			go func() {
+				defer c.Close()
+				_, _ = io.Copy(c, c)
+			}()
+		}
+	}
+	ask := func(ctx context.Context, device *rdma.Context) (string, error) {
+		c, err := rdma.Dial(ctx, device, netip.MustParseAddrPort("198.18.0.2:7200"), rdma.ConnConfig{})
+		if err != nil {
+			return "", err
+		}
+		defer c.Close()
+		if err := c.WriteMessage([]byte("a message")); err != nil {
+			return "", err
+		}
+		b := make([]byte, c.MaxMessage())
+		n, err := c.ReadMessage(b)
+		return string(b[:n]), err
+	}
+	_, _ = serve, ask
 }

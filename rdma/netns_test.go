@@ -1,6 +1,7 @@
 package rdma
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -152,6 +153,43 @@ func TestTwoHosts(t *testing.T) {
 			stop()
 			judge(t, file)
 		})
+	}
+}
+
+// TestConnBetweenHosts moves 8 MiB by a Conn from one namespace to another, at loss and on a capture that Wireshark finds no fault in.
+func TestConnBetweenHosts(t *testing.T) {
+	for _, profile := range []string{"", "loss=1% dup=1% delay=200us reorder=1% seed=5"} {
+		nets := testnet.For(t, "mr-rdmaconn")
+		na, nb := nets.Namespace("a"), nets.Namespace("b")
+		if err := errors.Join(nets.Link(na, "eth0", nb, "eth0"), na.Up("eth0", "198.18.0.1/24"), nb.Up("eth0", "198.18.0.2/24")); err != nil {
+			t.Fatal(err)
+		}
+		ca := startHost(t, na, device.AFPacket, "198.18.0.1", 1, profile)
+		cb := startHost(t, nb, device.AFPacket, "198.18.0.2", 1, "")
+		file := filepath.Join(t.TempDir(), "rdma.pcap")
+		stop := record(t, na, file)
+		a, b := connPair(t, ca, cb, ConnConfig{SelectiveRepeat: true}, ConnConfig{SelectiveRepeat: true})
+		data := make([]byte, 8<<20)
+		for i := range data {
+			data[i] = byte(i * 11 >> 3)
+		}
+		go func() {
+			_, err := a.Write(data)
+			if err := errors.Join(err, a.Close()); err != nil {
+				t.Error(err)
+			}
+		}()
+		got, err := io.ReadAll(b)
+		if err != nil || !bytes.Equal(got, data) {
+			t.Errorf("%d bytes, %v", len(got), err)
+		}
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+		stop()
+		if profile == "" {
+			judge(t, file)
+		}
 	}
 }
 
