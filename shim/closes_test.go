@@ -16,7 +16,7 @@ import (
 // closesParts are the arguments of the program of testdata/closes.c.
 var closesParts = []string{
 	"datagram-again", "stream-again", "listener-again", "datagram-refused", "datagram-sent", "stream-refused", "datagram-duplicated", "stream-duplicated",
-	"replaced", "ranged", "forked-closes", "forked-ends", "datagram-ended", "stream-ended",
+	"replaced-refused", "ranged-refused", "copy-refused", "forked-closes", "forked-ends", "datagram-ended", "stream-ended",
 }
 
 // TestCloseFreesPorts: when the last close(2) of a socket returns its port is free, as on the kernel's stack: a bind gets it, and a peer is

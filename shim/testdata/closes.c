@@ -64,20 +64,58 @@ static int listener_again(void)
 	return again(SOCK_STREAM, port);
 }
 
-/* datagram_refused is ECONNREFUSED of a datagram to a port that was just closed: 0 if it comes. */
-static int datagram_refused(void)
+/* refused is ECONNREFUSED of a datagram to a port that was just closed by end: 0 if it comes. */
+static int refused(int (*end)(int fd))
 {
 	int gone = bound_at(SOCK_DGRAM, 0), fd = socket(AF_INET, SOCK_DGRAM, 0);
 	struct sockaddr_in to = name_of(gone);
 	struct pollfd p = {.fd = fd};
 	if (aim(fd, &to) != 0)
 		return errno;
-	close(gone);
+	end(gone);
 	if (send(fd, "x", 1, 0) != 1)
 		return errno;
 	int e = poll(&p, 1, 3000) == 1 ? error_of(fd) : ETIMEDOUT;
 	close(fd);
 	return e == ECONNREFUSED ? 0 : e != 0 ? e : EPROTO;
+}
+
+static int datagram_refused(void)
+{
+	return refused(close);
+}
+
+static int close_by_range(int fd)
+{
+	return close_range((unsigned)fd, (unsigned)fd, 0);
+}
+
+/* dup2(2) closes what had the number. */
+static int close_by_dup(int fd)
+{
+	return dup2(STDERR_FILENO, fd) == fd ? close(fd) : -1;
+}
+
+static int close_copy(int fd)
+{
+	int copy = dup(fd);
+	close(fd);
+	return close(copy);
+}
+
+static int copy_refused(void)
+{
+	return refused(close_copy);
+}
+
+static int replaced_refused(void)
+{
+	return refused(close_by_dup);
+}
+
+static int ranged_refused(void)
+{
+	return refused(close_by_range);
 }
 
 /* datagram_sent: what was sent before the close arrives. */
@@ -129,23 +167,6 @@ static int datagram_duplicated(void)
 static int stream_duplicated(void)
 {
 	return duplicated(SOCK_STREAM);
-}
-
-/* replaced: dup2(2) closes what had the number. */
-static int replaced(void)
-{
-	int fd = bound_at(SOCK_DGRAM, 0), port = port_of(fd);
-	dup2(STDERR_FILENO, fd);
-	int e = again(SOCK_DGRAM, port);
-	close(fd);
-	return e;
-}
-
-static int ranged(void)
-{
-	int fd = bound_at(SOCK_DGRAM, 0), port = port_of(fd);
-	close_range((unsigned)fd, (unsigned)fd, 0);
-	return again(SOCK_DGRAM, port);
 }
 
 /* forked: a child has the descriptor, too, and closes it, or ends with it, after the parent. */
@@ -217,7 +238,8 @@ int main(int n, char **args)
 	} parts[] = {
 		{"datagram-again", datagram_again},   {"stream-again", stream_again},     {"listener-again", listener_again},
 		{"datagram-refused", datagram_refused}, {"datagram-sent", datagram_sent},   {"stream-refused", stream_refused}, {"datagram-duplicated", datagram_duplicated},
-		{"stream-duplicated", stream_duplicated}, {"replaced", replaced}, {"ranged", ranged}, {"forked-closes", forked_closes},
+		{"stream-duplicated", stream_duplicated}, {"replaced-refused", replaced_refused}, {"ranged-refused", ranged_refused},
+		{"copy-refused", copy_refused}, {"forked-closes", forked_closes},
 		{"forked-ends", forked_ends}, {"datagram-ended", datagram_ended}, {"stream-ended", stream_ended},
 	};
 	signal(SIGPIPE, SIG_IGN);
