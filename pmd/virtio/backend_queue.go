@@ -43,13 +43,17 @@ type BackendQueue struct {
 	takes  accepted // by the driver
 	armed  bool     // the driver notifies of the next packet
 
-	chain  vring.Chain
-	chains [maxMerge]vring.Chain
-	cursor writer
-	cut    segment.Cutter // a large packet that is being sent in segments
-	big    []byte         // its bytes
-	inCut  segment.Cutter // the same of one that is being received, within one call
-	inBig  []byte
+	chain   vring.Chain
+	chains  [maxMerge]vring.Chain
+	cursor  writer
+	run     vring.Run // of small packets, within one call
+	written [vring.RunSize]uint32
+	zeros   [vring.RunSize]uint32 // written to buffers that are read
+	gone    packet.Batch          // frames that return to the pool
+	cut     segment.Cutter        // a large packet that is being sent in segments
+	big     []byte                // its bytes
+	inCut   segment.Cutter        // the same of one that is being received, within one call
+	inBig   []byte
 
 	modes atomic.Pointer[string]
 	count pmd.Counters
@@ -200,6 +204,10 @@ func (q *BackendQueue) poll(b *packet.Batch, stamp uint32, first int) {
 func (q *BackendQueue) receiveAll(b *packet.Batch, stamp uint32) (found bool) {
 	// A guest that makes nothing but unusable chains available does not keep the loop.
 	for budget := b.Room() + q.in.Size(); budget > 0 && b.Room() > 0; budget-- {
+		if q.receiveRun(b, stamp) {
+			found = true
+			continue
+		}
 		m := q.in.Mark()
 		ok, err := q.in.Take(&q.chain)
 		if err != nil {

@@ -25,9 +25,8 @@ func (q *BackendQueue) Tx(now clock.Time, b *packet.Batch) (n int, err error) {
 	}
 	defer func() { // also after a fault: what the driver has got is gone
 		q.count.Tx(b.D[:n])
-		for i := range b.D[:n] {
-			q.pool.Put(b.D[i].Off)
-		}
+		q.gone.D = b.D[:n]
+		q.pool.PutBatch(&q.gone)
 	}()
 	defer q.leave(catchFaults())
 	q.transmitAll(b, &n)
@@ -40,6 +39,10 @@ func (q *BackendQueue) transmitAll(b *packet.Batch, n *int) {
 		return
 	}
 	for *n < len(b.D) {
+		if k := q.transmitRun(b.D[*n:]); k > 0 {
+			*n += k
+			continue
+		}
 		k := packet.Chain(b.D[*n:])
 		if k == 0 {
 			break // an incomplete packet is the caller's

@@ -66,11 +66,13 @@ func (d *Device) addPacked(c *Chain, e descriptor) bool {
 }
 
 // returnPacked writes a used descriptor. The flags of the first of a burst wait for Publish, so that a driver that finds one finds all
-// of them: buffers of one packet (VIRTIO_NET_F_MRG_RXBUF) have to come together.
-func (d *Device) returnPacked(c *Chain, n uint32) {
+// of them: buffers of one packet (VIRTIO_NET_F_MRG_RXBUF) have to come together. The others are plain stores: a driver looks at none
+// of them before it has found the first.
+func (d *Device) returnPacked(c *Chain, n uint32) { d.returnOne(c.id, c.slots, n) }
+
+func (d *Device) returnOne(id, slots uint16, n uint32) {
 	p := at(d.desc, descSize*int(d.use))
-	*(*uint32)(at(p, 8)) = n
-	w := uint32(c.id)
+	w := uint32(id)
 	if d.useWrap {
 		w |= (flagAvail | flagUsed) << 16
 	}
@@ -78,11 +80,12 @@ func (d *Device) returnPacked(c *Chain, n uint32) {
 		w |= flagWrite << 16
 	}
 	if d.first == nil {
+		*(*uint32)(at(p, 8)) = n
 		d.first, d.firstWord = at(p, 12), w
 	} else {
-		store32(at(p, 12), w)
+		*(*uint64)(at(p, 8)) = uint64(n) | uint64(w)<<32
 	}
-	if d.use += c.slots; d.use >= d.size {
+	if d.use += slots; d.use >= d.size {
 		d.use -= d.size
 		d.useWrap = !d.useWrap
 	}
