@@ -41,12 +41,36 @@ func Unpack() (string, error) {
 		return "", err
 	}
 	path := filepath.Join(dir, fmt.Sprintf("libmillrace-%x.so", sha256.Sum256(lib)))
-	if have, err := os.ReadFile(path); err == nil && bytes.Equal(have, lib) {
-		return path, nil
-	}
-	f, err := os.CreateTemp(dir, "new-")
+	return path, place(path, lib)
+}
+
+// UnpackFolder writes files into a folder of that name, which only this user can write to, and returns its path. The name has
+// to change with the files.
+func UnpackFolder(name string, files map[string][]byte) (string, error) {
+	dir, err := ownFolder()
 	if err != nil {
 		return "", err
+	}
+	dir = filepath.Join(dir, name)
+	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", err
+	}
+	for name, b := range files {
+		if err := place(filepath.Join(dir, name), b); err != nil {
+			return "", err
+		}
+	}
+	return dir, nil
+}
+
+// place writes a library, unless it is there already. Programs that have loaded another one keep it.
+func place(path string, lib []byte) error {
+	if have, err := os.ReadFile(path); err == nil && bytes.Equal(have, lib) {
+		return nil
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), "new-")
+	if err != nil {
+		return err
 	}
 	_, err = f.Write(lib)
 	err = errors.Join(err, f.Chmod(0o755), f.Close())
@@ -54,9 +78,9 @@ func Unpack() (string, error) {
 		err = os.Rename(f.Name(), path)
 	}
 	if err != nil {
-		return "", errors.Join(err, os.Remove(f.Name()))
+		return errors.Join(err, os.Remove(f.Name()))
 	}
-	return path, nil
+	return nil
 }
 
 // tempFolder is os.TempDir, but where the loader would take that for several names: it splits LD_PRELOAD at colons and spaces.
