@@ -32,6 +32,8 @@ func TestHostileEntries(t *testing.T) {
 		switch v := v.(type) {
 		case send:
 			e.Length = uint8(store(e.Data[:], &v))
+		case list:
+			e.Length = uint8(store(e.Data[:], &v))
 		case recv:
 			e.Length = uint8(store(e.Data[:], &v))
 		}
@@ -48,8 +50,10 @@ func TestHostileEntries(t *testing.T) {
 		{entry(submitSend, send{elements: 255})},
 		{entry(submitRecv, recv{elements: recvElements + 1})},
 		{entry(submitRecv, recv{elements: 1 << 31})},
-		{entry(submitList, nil), entry(submitList, nil), entry(submitList, nil), entry(submitList, nil)},
-		{entry(submitList, nil), entry(submitSend, send{elements: 1})},
+		{entry(submitList, list{}), entry(submitList, list{}), entry(submitList, list{}), entry(submitList, list{})},
+		{{Operation: submitList, Length: 15}},
+		{{Operation: submitList, Length: 84}},
+		{entry(submitList, list{}), entry(submitSend, send{elements: 1})},
 		{entry(submitSend, send{inlined: 1, length: transport.MaxInline + 1})},
 		{entry(submitSend, send{inlined: 1, length: 4, elements: 1})},
 		{beyond},
@@ -200,7 +204,7 @@ func FuzzEntries(f *testing.F) {
 		k.must(request{op: uint32(opDeregMR), object: y.mr.object})
 		k.must(request{op: uint32(opDeregMR), object: x.mr.object})
 		for count := 0; len(b) >= 3 && count < 64; count++ {
-			e := shmring.Entry{Operation: b[0], Connection: uint32(b[1] % 4), Length: min(b[2], shmring.EntryBytes), Offset: uint32(b[1]) * 300}
+			e := shmring.Entry{Operation: b[0] % 6, Connection: uint32(b[1] % 4), Length: min(b[2], shmring.EntryBytes), Offset: uint32(b[1]) * 300}
 			b = b[3:]
 			b = b[copy(e.Data[:], b):]
 			if e.Operation == submitSend && b == nil { // the key cannot be guessed

@@ -2,6 +2,7 @@ package program
 
 import (
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -13,8 +14,8 @@ import (
 )
 
 const (
-	submissionSlots = 2048
-	stagingSize     = 512 << 10 // bytes of short requests: 256 of each entry
+	submissionSlots = 512
+	stagingSize     = submissionSlots * transport.MaxInline // bytes of short requests: each entry has its own
 	stagingUnit     = 16
 
 	// drainMost bounds the entries that a program gets done in one iteration.
@@ -190,10 +191,11 @@ func (p *program) submit(h rdma.Held) error {
 	switch p.entry.Operation {
 	case submitList:
 		v := load[list](p.entry.Data[:])
-		if len(p.list)+listElements > transport.MaxSGE {
+		n, size := int(p.entry.Length), int(unsafe.Sizeof(v.elements[0]))
+		if n%size != 0 || n/size > listElements || len(p.list)+n/size > transport.MaxSGE {
 			return ring.ErrViolation
 		}
-		for _, e := range v.elements {
+		for _, e := range v.elements[:n/size] {
 			p.list = append(p.list, e.sge())
 		}
 		return nil
