@@ -12,7 +12,7 @@ LDFLAGS  := -s -w -X main.version=$(VERSION)
 # What the build, the tests and `make run` need beyond Go and make, as Debian packages.
 BUILD_PACKAGES := ca-certificates git
 RUN_PACKAGES   := curl iproute2
-TEST_PACKAGES  := iperf3 clang-19 llvm-19 libbpf-dev gcc libc6-dev ethtool tcpdump tshark libcap2-bin busybox-static man-db iputils-ping netcat-openbsd traceroute nodejs node-ws nftables openssl gnutls-bin libnss3-tools haproxy nginx-light libnginx-mod-stream bpftool xdp-tools systemd
+TEST_PACKAGES  := iperf3 clang-19 llvm-19 libbpf-dev gcc libc6-dev ethtool tcpdump tshark libcap2-bin busybox-static man-db iputils-ping netcat-openbsd traceroute nodejs node-ws nftables openssl gnutls-bin libnss3-tools haproxy nginx-light libnginx-mod-stream bpftool xdp-tools systemd ibverbs-utils perftest
 BENCH_PACKAGES := keepalived nginx-light libnginx-mod-stream dpdk-dev libdpdk-dev libhyperscan-dev libipsec-mb-dev libpcap-dev pkg-config
 
 SUITE    ?= packet-io
@@ -48,9 +48,10 @@ deps-bench: deps
 # The preloaded library of millrace exec (package shim embeds it). A build without a C compiler lacks it, and says so.
 CC      ?= cc
 PRELOAD := shim/preload/build/libmillrace.so
+VERBSLIBS := $(addprefix rdma/verbs/build/,libibverbs.so.1 libmlx5.so.1 libefa.so.1)
 
 preload: ## build the library of millrace exec (needs a C compiler)
-	@if command -v $(CC) >/dev/null; then $(MAKE) -s $(PRELOAD); else echo "note: no C compiler ($(CC)), so millrace exec has no library"; rm -f $(PRELOAD); fi
+	@if command -v $(CC) >/dev/null; then $(MAKE) -s $(PRELOAD) $(VERBSLIBS); else echo "note: no C compiler ($(CC)), so millrace exec has no library"; rm -f $(PRELOAD) $(VERBSLIBS); fi
 
 $(PRELOAD): $(wildcard shim/preload/*.c shim/preload/*.h)
 	$(CC) -std=c11 -O2 -fPIC -shared -Wall -Wextra -Werror -fvisibility=hidden -o $@.new $(filter %.c,$^) -ldl
@@ -130,4 +131,4 @@ generate-check:
 clean: ## remove what was built
 	rm -rf $(BIN) dist
 
-include internal/testkit/test.mk deploy/dist.mk internal/testkit/long.mk internal/testkit/interop/interop.mk gpukern/gpukern.mk pmd/dpdk/dpdk.mk
+include internal/testkit/test.mk deploy/dist.mk internal/testkit/long.mk internal/testkit/interop/interop.mk gpukern/gpukern.mk pmd/dpdk/dpdk.mk rdma/verbs/verbs.mk

@@ -1,0 +1,40 @@
+package rdma
+
+import (
+	"crypto/sha256"
+	"embed"
+	"errors"
+	"fmt"
+)
+
+//go:embed verbs/build
+var built embed.FS
+
+// ErrNoLibrary reports a build without the libraries for unmodified programs.
+var ErrNoLibrary = errors.New("rdma: this build has no libibverbs: a C compiler was missing (install gcc or clang, and run `make build`)")
+
+// libraries lists the built files, and the names that programs load them by: with a version, or by dlopen(3) without one.
+var libraries = [][]string{
+	{"libibverbs.so.1", "libibverbs.so"},
+	{"libmlx5.so.1", "libmlx5.so"},
+	{"libefa.so.1", "libefa.so"},
+}
+
+// Libraries returns the libraries that unmodified programs load in the place of the system's, by file name, and a name for their
+// folder that changes with them. The folder belongs in LD_LIBRARY_PATH. rdma/verbs has their sources: libibverbs, which package
+// rdma/program serves, and two of vendors, whose functions fail, because programs link them.
+func Libraries() (folder string, files map[string][]byte, err error) {
+	files = map[string][]byte{}
+	sum := sha256.New()
+	for _, names := range libraries {
+		b, err := built.ReadFile("verbs/build/" + names[0])
+		if err != nil {
+			return "", nil, ErrNoLibrary
+		}
+		sum.Write(b)
+		for _, name := range names {
+			files[name] = b
+		}
+	}
+	return fmt.Sprintf("verbs-%x", sum.Sum(nil)[:16]), files, nil
+}
