@@ -55,6 +55,11 @@ func (c *Config) check(at *places, fail func(n *yaml.Node, hint, format string, 
 		}
 	}
 	c.checkServices(at, fail)
+	if c.RDMA.Address != "" {
+		if _, err := c.rdmaAddress(); err != nil {
+			fail(at.rdma, "", "rdma: %v", err)
+		}
+	}
 	if n := len(c.CPUs.List); n > 0 && len(c.Devices) > 0 && n != c.Devices[0].Queues {
 		fail(at.cpus, "name one for each loop", "cpus names %d CPUs for %d loops", n, c.Devices[0].Queues)
 	}

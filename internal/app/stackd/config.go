@@ -27,6 +27,7 @@ type Config struct {
 	Services []Service // key "services"
 	Control  Control   // key "control"
 	Shim     Shim      // key "shim"
+	RDMA     RDMA      // key "rdma"
 	Metrics  Metrics   // key "metrics"
 }
 
@@ -116,7 +117,7 @@ const (
 
 // New returns the defaults, without a device.
 func New() *Config {
-	return &Config{Engine: "cpu", Control: Control{Socket: DefaultSocket}, Shim: Shim{Socket: autoSocket}}
+	return &Config{Engine: "cpu", Control: Control{Socket: DefaultSocket}, Shim: Shim{Socket: autoSocket}, RDMA: RDMA{Socket: autoSocket}}
 }
 
 // NewDevice returns a device with its defaults.

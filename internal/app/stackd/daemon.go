@@ -46,6 +46,7 @@ type Daemon struct {
 	node  *node.Node
 	stack *socket.Stack
 	shim  atomic.Pointer[shim.Server] // nil where no programs are served
+	rdma  rdmaDevice
 
 	leases  []*dhcpClient
 	changes chan ip.Change
@@ -69,7 +70,7 @@ func Open(cfg *Config, opt Options) (*Daemon, error) {
 }
 
 func (d *Daemon) open() error {
-	for _, step := range []func() error{d.openNode, d.openHost, d.start, d.openLeases, d.openServices, d.openShim} {
+	for _, step := range []func() error{d.openNode, d.openHost, d.openRDMA, d.start, d.openLeases, d.openServices, d.openShim, d.openPrograms} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -265,7 +266,7 @@ func (d *Daemon) Stop() {
 // within shutdownLimit.
 func (d *Daemon) shutdown() {
 	d.closeServices()
-	if err := d.closeShim(); err != nil {
+	if err := errors.Join(d.closeShim(), d.closeRDMA()); err != nil {
 		d.opt.Log.Warn("shutdown", "error", err.Error())
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownLimit)

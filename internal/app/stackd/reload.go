@@ -114,6 +114,7 @@ func mayReload(old, cfg *Config) error {
 		{"tcp", old.TCP, cfg.TCP},
 		{"control", old.Control, cfg.Control},
 		{"shim", old.Shim, cfg.Shim},
+		{"rdma", old.RDMA, cfg.RDMA},
 	} {
 		if !reflect.DeepEqual(part.old, part.new) {
 			return fmt.Errorf("%s: %w", part.name, ErrRestart)

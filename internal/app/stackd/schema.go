@@ -21,7 +21,7 @@ import (
 // places are the nodes of what check compares with other parts.
 type places struct {
 	devices, routes, neighbors, services []*yaml.Node
-	cpus                                 *yaml.Node
+	cpus, rdma                           *yaml.Node
 	root                                 *yaml.Node
 }
 
@@ -44,6 +44,7 @@ func (d *decoder) config(n *yaml.Node, c *Config) {
 			d.Mapping(n, "control", strictyaml.Optional("socket", func(n *yaml.Node) { d.text(n, "socket", &c.Control.Socket) }))
 		}),
 		strictyaml.Optional("shim", func(n *yaml.Node) { d.shim(n, &c.Shim) }),
+		strictyaml.Optional("rdma", func(n *yaml.Node) { d.rdma(n, c) }),
 	)
 }
 
@@ -258,13 +259,7 @@ func (d *decoder) shim(n *yaml.Node, s *Shim) {
 	}
 	d.Mapping(n, "shim",
 		strictyaml.Optional("socket", func(n *yaml.Node) { d.text(n, "socket", &s.Socket) }),
-		strictyaml.Optional("groups", func(n *yaml.Node) {
-			d.List(n, "groups", maxGroups, func(n *yaml.Node) {
-				var g string
-				d.text(n, "a group", &g)
-				s.Groups = append(s.Groups, g)
-			})
-		}),
+		strictyaml.Optional("groups", func(n *yaml.Node) { d.groups(n, &s.Groups) }),
 		strictyaml.Optional("everyone", func(n *yaml.Node) { d.truth(n, "everyone", &s.Everyone) }),
 		strictyaml.Optional("privileged_ports", func(n *yaml.Node) { d.truth(n, "privileged_ports", &s.PrivilegedPorts) }),
 		strictyaml.Optional("through_loop", func(n *yaml.Node) { d.truth(n, "through_loop", &s.ThroughLoop) }),
@@ -313,4 +308,32 @@ func (d *decoder) endpoint(n *yaml.Node, to *string) {
 		return
 	}
 	*to = n.Value
+}
+
+func (d *decoder) groups(n *yaml.Node, to *[]string) {
+	d.List(n, "groups", maxGroups, func(n *yaml.Node) {
+		var g string
+		d.text(n, "a group", &g)
+		*to = append(*to, g)
+	})
+}
+
+func (d *decoder) rdma(n *yaml.Node, c *Config) {
+	d.at.rdma = n
+	r := &c.RDMA
+	d.Mapping(n, "rdma",
+		strictyaml.Required("address", func(n *yaml.Node) {
+			if d.Word(n, autoSocket) {
+				r.Address = autoSocket
+				return
+			}
+			var a netip.Addr
+			if d.addr(n, "address", &a); a.IsValid() {
+				r.Address = a.String()
+			}
+		}),
+		strictyaml.Optional("socket", func(n *yaml.Node) { d.text(n, "socket", &r.Socket) }),
+		strictyaml.Optional("groups", func(n *yaml.Node) { d.groups(n, &r.Groups) }),
+		strictyaml.Optional("everyone", func(n *yaml.Node) { d.truth(n, "everyone", &r.Everyone) }),
+	)
 }
