@@ -77,6 +77,9 @@ connections that the program makes or accepts itself. What cannot use it goes on
 sockets, which millrace net sockets shows. With --busy-poll a blocking read looks for
 bytes for that long before it sleeps: it takes a CPU for as long.
 
+--rdma is for programs of libibverbs, such as perftest: they find the RDMA device of the
+host (stack up --rdma) by a libibverbs.so.1 that comes before the system's.
+
 Exit code 117 the kernel is too old for --seccomp, 118 the program has a supervisor
 already, 119 a policy of the machine forbids one, 120 no host answers, 121 the user may
 not use it, 122 this build has no library, 123 the program is setuid or
@@ -88,7 +91,7 @@ otherwise the program's.`
 type execFlags struct {
 	socket, shim, config string
 	fallback             bool
-	rings, seccomp       bool
+	rings, seccomp, rdma bool
 	strict, isolate      bool
 	kernelInterfaces     bool
 	onNodeLoss           string
@@ -149,6 +152,8 @@ func newExec(c *console) *cobra.Command {
 				return usage("name a program: millrace exec -- COMMAND")
 			case f.seccomp && f.rings:
 				return usage("--rings is of the library, which --seccomp does without")
+			case f.seccomp && f.rdma:
+				return usage("--rdma is of a library, which --seccomp does without")
 			case f.busyPoll != 0 && !f.rings:
 				return usage("--busy-poll is for --rings")
 			case f.busyPoll < 0:
@@ -159,8 +164,8 @@ func newExec(c *console) *cobra.Command {
 				return usage("--strict is of the library: --seccomp serves all programs that its program starts")
 			case f.strict && f.kernelInterfaces:
 				return usage("--kernel-interfaces asks sockets of the kernel, which --strict forbids")
-			case f.fallback && (f.strict || f.isolate):
-				return usage("--fallback is the kernel's stack, which --strict and --isolate forbid")
+			case f.fallback && (f.strict || f.isolate || f.rdma):
+				return usage("--fallback is the kernel's stack, which --strict and --isolate forbid, and which has no RDMA device")
 			}
 			return nil
 		},
@@ -176,6 +181,7 @@ func newExec(c *console) *cobra.Command {
 	cmd.Flags().BoolVar(&f.kernelInterfaces, "kernel-interfaces", false, "show the program the kernel's interfaces, not the host's")
 	cmd.Flags().BoolVar(&f.rings, "rings", false, "move the bytes of TCP by shared memory")
 	cmd.Flags().DurationVar(&f.busyPoll, "busy-poll", 0, "with --rings: how long a read looks for bytes before it sleeps")
+	cmd.Flags().BoolVar(&f.rdma, "rdma", false, "the host's RDMA device in the place of libibverbs' own")
 	cmd.Flags().BoolVar(&f.seccomp, "seccomp", false, "serve a program without libc: Go, static, musl")
 	completeWords(cmd, "on-node-loss", nodeLosses...)
 	completeFiles(cmd, "shim", "sock")
@@ -216,6 +222,9 @@ func (f *execFlags) run(ctx context.Context, c *console, args []string) error {
 			return err
 		}
 		if env, err = f.shimEnvironment(env, socket, &node); err != nil {
+			return err
+		}
+		if env, err = f.rdmaEnvironment(env); err != nil {
 			return err
 		}
 	}

@@ -39,7 +39,7 @@ type stackFlags struct {
 	in                     io.Reader // of the file name "-"
 	devices, addrs, routes []string
 	check, json            bool
-	extraProcessor         bool
+	extraProcessor, rdma   bool
 }
 
 const stackUpLong = `Bring addresses up on network devices and serve them until Ctrl-C, SIGTERM or
@@ -90,6 +90,7 @@ func newStackUp(c *console) *cobra.Command {
 	fl.StringArrayVar(&f.routes, "route", nil, "route: NETWORK=GATEWAY, or default=GATEWAY")
 	fl.StringVar(&f.engine, "engine", "", "engine that parses headers: cpu, cuda or auto (default: from the file)")
 	fl.BoolVar(&f.extraProcessor, "extra-processor", false, "one processor (GOMAXPROCS) more for each loop")
+	fl.BoolVar(&f.rdma, "rdma", false, "an RDMA device on the first address, for millrace exec --rdma")
 	socketFlag(cmd, &f.socket, stackd.DefaultSocket, "unix socket")
 	fl.BoolVar(&f.check, "check", false, "report errors and do nothing else")
 	fl.BoolVar(&f.json, "json", false, "log and print JSON")

@@ -53,6 +53,9 @@ func (f *stackFlags) load(named bool) (*stackd.Config, error) {
 		cfg.Engine = f.engine
 	}
 	cfg.ExtraProcessor = cfg.ExtraProcessor || f.extraProcessor
+	if f.rdma && cfg.RDMA.Address == "" {
+		cfg.RDMA.Address = "auto"
+	}
 	if named {
 		cfg.Control.Socket = f.socket
 	}
