@@ -16,7 +16,7 @@ dpdk: ## build the shim of DPDK's drivers for the DPDK that is installed (bin/li
 		-lrte_ethdev -lrte_mempool -lrte_mbuf -lrte_ring -lrte_eal
 	@mv $(DPDK_SHIM).new $(DPDK_SHIM) && echo $(DPDK_SHIM)
 
-DPDK_PACKAGES := dpdk dpdk-dev libdpdk-dev pkg-config
+DPDK_PACKAGES := dpdk dpdk-dev libdpdk-dev pkg-config tshark iperf3
 
 dpdk-test: ## the tests of DPDK's drivers on its virtual devices, which install DPDK (root)
 	$(call install-packages,$(DPDK_PACKAGES))

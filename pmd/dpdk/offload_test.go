@@ -365,7 +365,11 @@ func TestOffloadsFromAGuest(t *testing.T) {
 				}
 				data, o := k.build(n, p.hostHeader)
 				before := p.end(0).Info().Stats
-				p.send(1, data, &o)
+				bare := bytes.Clone(data)
+				if field := int(o.ChecksumFrom+o.ChecksumAt) - p.hostHeader; !k.udp { // what a device leaves there differs
+					copy(bare[field:], []byte{0xbe, 0xef})
+				}
+				p.send(1, bare, &o)
 				whole, want := large && k.mss != 0, 1
 				if k.mss != 0 && !whole {
 					want = packet.Segments(n, int(k.mss))
