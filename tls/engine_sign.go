@@ -98,8 +98,11 @@ func (s waitingDecrypter) Decrypt(random io.Reader, ciphertext []byte, opts cryp
 
 // Sign implements crypto.Signer. It suspends the handshake that calls it until the loop has run the batch.
 func (s waitingSigner) Sign(random io.Reader, digest []byte, opts crypto.SignerOpts) ([]byte, error) {
-	r := s.key.Request(random, digest, opts)
-	if r == nil || s.h.wait == nil {
+	var r *sign.Request
+	if s.h.wait != nil {
+		r = s.key.Request(random, digest, opts)
+	}
+	if r == nil {
 		return s.key.Sign(random, digest, opts)
 	}
 	options := &s.h.transport.e.options

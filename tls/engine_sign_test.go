@@ -44,6 +44,17 @@ var batchCertificateECDSA = sync.OnceValues(func() (tls.Certificate, *x509.CertP
 	return cert, roots
 })
 
+// freshBatchCertificate returns a certificate for example.com by a key on P-256 that no other test has.
+func freshBatchCertificate(t *testing.T) (*ecdsa.PrivateKey, tls.Certificate, *x509.CertPool) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, roots := testcert.SelfSignedBy(key, "example.com")
+	return key, cert, roots
+}
+
 // batchConfigs returns configurations of a server and a client by the way in which the server has its certificate.
 func batchConfigs(t *testing.T, way string, version uint16) (s, c *tls.Config) {
 	t.Helper()

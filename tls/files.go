@@ -80,8 +80,7 @@ func (s *Store) Load(pairs ...KeyPair) error {
 	}
 	for _, p := range s.pairs {
 		if !named[p.CertFile] {
-			delete(s.entries, p.CertFile)
-			delete(s.failed, p.CertFile)
+			s.remove(p.CertFile)
 		}
 	}
 	s.pairs, s.stamps = pairs, map[string]stamp{}

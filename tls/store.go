@@ -35,7 +35,15 @@ type entry struct {
 	cert       *tls.Certificate // without staple
 	ability    ability
 	mustStaple bool
+	signer     *sign.Signer // the store's own, of cert's key; nil if batches do not sign with it, or the caller made one
 	staple     atomic.Pointer[staple]
+}
+
+// retire overwrites the form of the key that batches sign with. Handshakes that have the certificate end as they would have.
+func (e *entry) retire() {
+	if e != nil && e.signer != nil {
+		e.signer.Retire()
+	}
 }
 
 // staple is the certificate with an OCSP response, which may be sent until it expires.
@@ -167,7 +175,11 @@ func newEntry(id string, cert tls.Certificate, isDefault, ofClient bool) (*entry
 		}
 		cert.Leaf = leaf
 	}
-	cert.PrivateKey = sign.Wrap(cert.PrivateKey)
+	var own *sign.Signer
+	if sign.Of(cert.PrivateKey) == nil {
+		cert.PrivateKey = sign.Wrap(cert.PrivateKey)
+		own = sign.Of(cert.PrivateKey)
+	}
 	cert.OCSPStaple = nil // it would be sent for ever: the Stapler's business
 	a, err := abilityOf(&cert)
 	if err != nil {
@@ -176,7 +188,7 @@ func newEntry(id string, cert tls.Certificate, isDefault, ofClient bool) (*entry
 	if len(cert.Leaf.DNSNames) == 0 && len(cert.Leaf.IPAddresses) == 0 && !isDefault && !ofClient {
 		return nil, fmt.Errorf("%w: it has no names and is not the default", ErrUnusableCertificate)
 	}
-	return &entry{id: id, isDefault: isDefault, cert: &cert, ability: a, mustStaple: hasMustStaple(cert.Leaf)}, nil
+	return &entry{id: id, isDefault: isDefault, cert: &cert, ability: a, mustStaple: hasMustStaple(cert.Leaf), signer: own}, nil
 }
 
 // Set adds a certificate of a server, or replaces the one with this ID. IDs of files are their paths. A default
@@ -197,9 +209,25 @@ func (s *Store) Set(id string, cert tls.Certificate, isDefault bool) error {
 func (s *Store) Remove(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.remove(id)
+	s.publish()
+}
+
+// remove removes an entry; s.mu is held.
+func (s *Store) remove(id string) {
+	s.entries[id].retire()
 	delete(s.entries, id)
 	delete(s.failed, id)
-	s.publish()
+}
+
+// Close overwrites the private keys in the forms that batches sign with. Handshakes under way end. The store still answers:
+// keys of crypto/rsa and crypto/ecdsa, which those packages cannot overwrite, sign what is begun afterwards.
+func (s *Store) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range s.entries {
+		e.retire()
+	}
 }
 
 // Batch makes what Set, Remove and Load do in change take effect at once, at its end. Each change
@@ -222,7 +250,9 @@ func (s *Store) put(e *entry) {
 	if s.entries == nil {
 		s.entries = map[string]*entry{}
 	}
-	if old := s.entries[e.id]; old != nil && old.cert.Leaf.Equal(e.cert.Leaf) {
+	old := s.entries[e.id]
+	old.retire()
+	if old != nil && old.cert.Leaf.Equal(e.cert.Leaf) {
 		if st := old.staple.Load(); st != nil {
 			e.attach(st.cert.OCSPStaple, st.thisUpdate, st.until)
 		}

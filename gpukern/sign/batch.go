@@ -25,7 +25,8 @@ type Request struct {
 	Err       error
 	Done      func()
 	state     requestState
-	alone     bool // the key's package has signed
+	alone     bool    // the key's package has signed
+	owner     *Signer // that keeps Key until the request has ended; nil for a Key of the caller's own
 }
 
 // requestState is the state of a request.
@@ -41,10 +42,19 @@ const (
 // Ended reports whether Signature or Err is set.
 func (r *Request) Ended() bool { return r.state == done }
 
-// Cancel withdraws a request that waits: it is not signed, and Done not called.
+// Cancel withdraws a request that waits, or was not added: it is not signed, and Done not called.
 func (r *Request) Cancel() {
-	if r.state == queued {
-		r.state = cancelled
+	if r.state == queued || r.state == idle {
+		r.end(cancelled)
+	}
+}
+
+// end makes cancelled or done the state. Its signer may overwrite the key from here on.
+func (r *Request) end(state requestState) {
+	r.state = state
+	if s := r.owner; s != nil {
+		r.owner = nil
+		s.ended()
 	}
 }
 
@@ -74,6 +84,8 @@ type Key interface {
 	shape() shape
 	// sign sets Signature or Err of requests whose keys have one shape, and which fit into one pass.
 	sign(b *Batch, requests []*Request)
+	// Clear overwrites the private key. It must not be used afterwards.
+	Clear()
 }
 
 // shape is what keys have in common that one pass can sign with.
@@ -183,7 +195,7 @@ func (b *Batch) sign(requests []*Request) {
 		if r.state == cancelled { // by the Done of another one
 			continue
 		}
-		r.state = done
+		r.end(done)
 		if r.Done != nil {
 			r.Done()
 		}

@@ -209,7 +209,7 @@ func TestAFaultSpoilsThePass(t *testing.T) {
 		wrong.private[7] ^= 1
 		wrong.prepare()
 		signer := NewSigner(curveKey(t, name))
-		signer.once.Do(func() { signer.batch = wrong })
+		signer.batch, signer.state = wrong, prepared
 		var b Batch
 		requests := []*Request{ecdsaRequest(wrong, 1), ecdsaRequest(whole, 2)}
 		for _, r := range requests {

@@ -155,7 +155,7 @@ func TestAFaultDisclosesNothing(t *testing.T) {
 			t.Errorf("%s: %+v", name, s)
 		}
 		s := NewSigner(key)
-		s.once.Do(func() { s.batch = k })
+		s.batch, s.state = k, prepared
 		signature, err := s.Sign(rand.Reader, wrong.Digest, wrong.Opts)
 		if err != nil || s.Faults() != 1 {
 			t.Fatalf("%s: %v, %d faults", name, err, s.Faults())

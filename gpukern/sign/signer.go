@@ -14,10 +14,27 @@ import (
 // Signer is a private key that signs by a Batch: alone, or together with others by Request. It is safe for concurrent use.
 type Signer struct {
 	key    crypto.Signer
-	once   sync.Once
-	batch  Key // nil if the key is unsuited
 	faults atomic.Uint64
+
+	mu       sync.Mutex // of what follows: loops share the key
+	state    signerState
+	batch    Key // nil if the key is unsuited, or cleared
+	requests int // that have not ended
 }
+
+// signerState is the state of what batches need of a key:
+//
+//	           Request, Prepare   Retire
+//	fresh      prepared           retired
+//	prepared   prepared           retired
+//	retired    retired            retired
+type signerState uint8
+
+const (
+	fresh    signerState = iota // nothing is computed
+	prepared                    // batch is set, if the key is suited
+	retired                     // batch is cleared when the last request has ended
+)
 
 // RSASigner is a Signer that decrypts as its key does, for the key exchange of RSA in TLS 1.2. crypto/tls refuses keys of other
 // kinds that have Decrypt.
@@ -69,35 +86,73 @@ func (s *Signer) Key() crypto.Signer { return s.key }
 // Public implements crypto.Signer.
 func (s *Signer) Public() crypto.PublicKey { return s.key.Public() }
 
-// Request returns a request for a Batch, nil where the key signs by itself: Sign does.
+// Request returns a request for a Batch, nil where the key signs by itself: Sign does. The request keeps the key in memory
+// until it has ended: it is to be added to a Batch, or cancelled.
 func (s *Signer) Request(random io.Reader, digest []byte, opts crypto.SignerOpts) *Request {
-	s.once.Do(s.prepare)
-	if s.batch == nil || !s.batch.takes(opts) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if k := s.prepare(); k == nil || !k.takes(opts) {
 		return nil
 	}
-	return &Request{Key: s.batch, Random: random, Digest: digest, Opts: opts}
+	s.requests++
+	return &Request{Key: s.batch, Random: random, Digest: digest, Opts: opts, owner: s}
 }
 
 // Prepare computes at once what batches need of the key, which takes up to 1.2 ms. They do it as it proves used.
 func (s *Signer) Prepare() {
-	s.once.Do(s.prepare)
-	if k, ok := s.batch.(*ECDSAKey); ok {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if k, ok := s.prepare().(*ECDSAKey); ok {
 		k.prepare()
 	}
 }
 
-// prepare sets the key of batches.
-func (s *Signer) prepare() {
-	switch k := s.key.(type) {
-	case *rsa.PrivateKey:
-		if own, err := NewRSAKey(k); err == nil {
-			s.batch = own
-		}
-	case *ecdsa.PrivateKey:
-		if own, err := NewECDSAKey(k); err == nil {
-			s.batch = own
+// Retire overwrites what batches sign with, as soon as the requests that wait have ended. Handshakes under way end as they
+// would have: what is signed afterwards, the wrapped key signs. That key remains, since crypto/rsa and crypto/ecdsa have no
+// way to overwrite theirs.
+func (s *Signer) Retire() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.state = retired
+	s.clearUnused()
+}
+
+// ended counts a request that has ended.
+func (s *Signer) ended() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.requests--
+	s.clearUnused()
+}
+
+// clearUnused overwrites a retired key that no request has. s.mu is held.
+func (s *Signer) clearUnused() {
+	if s.state != retired || s.requests > 0 || s.batch == nil {
+		return
+	}
+	s.batch.Clear()
+	s.batch = nil
+}
+
+// prepare returns the key of batches, nil if there is none. s.mu is held.
+func (s *Signer) prepare() Key {
+	if s.state == retired {
+		return nil
+	}
+	if s.state == fresh {
+		s.state = prepared
+		switch k := s.key.(type) {
+		case *rsa.PrivateKey:
+			if own, err := NewRSAKey(k); err == nil {
+				s.batch = own
+			}
+		case *ecdsa.PrivateKey:
+			if own, err := NewECDSAKey(k); err == nil {
+				s.batch = own
+			}
 		}
 	}
+	return s.batch
 }
 
 // alone holds batches for signatures that nothing waits beside.

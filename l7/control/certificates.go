@@ -100,6 +100,30 @@ func (s *Set) planTLS(n *plan, l *config.Listener) (*servedTLS, error) {
 	return t, nil
 }
 
+// closeStores overwrites the private keys of listeners and pools that are not kept, as far as Store.Close does. Handshakes under
+// way end.
+func closeStores(all, kept map[string]*servedTLS, pools, keptPools map[string]*pooled) {
+	for name, t := range all {
+		if kept[name] != t {
+			t.store.Close()
+		}
+	}
+	for name, p := range pools {
+		if next := keptPools[name]; next == nil || !slices.Equal(next.files, p.files) {
+			closeFiles(p.files)
+		}
+	}
+}
+
+// closeFiles closes the stores among files.
+func closeFiles(files []tls.Reloader) {
+	for _, f := range files {
+		if s, ok := f.(*tls.Store); ok {
+			s.Close()
+		}
+	}
+}
+
 // servesOf returns which hosts a connection serves; nil is all.
 func servesOf(m config.Misdirected, store *tls.Store) func(serverName, host string) bool {
 	switch m {

@@ -22,7 +22,7 @@ import (
 	"github.com/millrace/millrace/internal/testkit/testcert"
 )
 
-// clientPair writes a certificate of a client with its key into one file, and returns the certificate.
+// clientPair writes a certificate of a client or server with its key into one file, and returns the certificate.
 func clientPair(t *testing.T, file string, names x509.Certificate) *x509.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -30,7 +30,7 @@ func clientPair(t *testing.T, file string, names x509.Certificate) *x509.Certifi
 		t.Fatal(err)
 	}
 	names.SerialNumber, names.NotBefore, names.NotAfter = big.NewInt(7), time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
-	names.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+	names.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}
 	der, err := x509.CreateCertificate(rand.Reader, &names, &names, &key.PublicKey, key)
 	if err != nil {
 		t.Fatal(err)

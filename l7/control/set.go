@@ -281,6 +281,7 @@ func (s *Set) Close() error {
 		errs = append(errs, l.close())
 	}
 	errs = append(errs, s.endpoints.Close(), s.closeACME(), closeDisks(s))
+	closeStores(s.served, nil, s.pools, nil)
 	for _, p := range s.pools {
 		p.stop()
 	}

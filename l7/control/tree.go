@@ -72,6 +72,7 @@ func openSites(cfg *config.Config, b files.Budget) (map[*config.Static]*files.Si
 // drop gives back what a plan that is not used has opened.
 func (n *plan) drop(s *Set) error {
 	closeDemands(n.served, s.served)
+	closeStores(n.served, s.served, n.pools, s.pools)
 	err := errors.Join(n.dropACME(s.authorities), n.dropDisks(s.disks))
 	if n.traces.exporter != nil && n.traces.exporter != n.before {
 		n.traces.exporter.Close()
@@ -154,6 +155,7 @@ func (s *Set) use(n *plan) error {
 	s.useLog(n.log)
 	staple(s, n.served)
 	closeDemands(s.served, n.served)
+	closeStores(s.served, n.served, s.pools, n.pools)
 	s.cfg, s.tree, s.pools, s.order, s.served, s.routes, s.admissions = n.cfg, n.tree, n.pools, n.order, n.served, n.routes, n.admissions
 	s.useGuards(n)
 	s.traces.leave(&n.traces)
