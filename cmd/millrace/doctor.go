@@ -23,7 +23,8 @@ gives the batch size from which the GPU is faster. Without a GPU the line "engin
 gives the reason.
 
 --gpu measures when the GPU pays, in some two minutes: all operations of
-` + "`millrace bench kern --quick`" + ` on one core, all cores and the GPU.
+` + "`millrace bench kern --quick`" + ` on one core, all cores and the GPU. Where no GPU
+can be used, the CPU alone is measured, and a note says what is missing.
 
 Exit code 0 if everything that is needed works, 1 otherwise.
 
@@ -56,12 +57,16 @@ func newDoctor(c *console) *cobra.Command {
 	cmd.RunE = command(func(ctx context.Context, _ []string) error {
 		host := doctor.This()
 		host.NoGPUs = !cuda.Linked()
-		host.GPU = func() (doctor.GPU, error) { return probeGPU(cuda.Options{}, choose.DefaultSizes) }
+		host.GPU = func() (doctor.GPU, error) {
+			g, err := probeGPU(cuda.Options{}, choose.DefaultSizes)
+			g.Remedy = cuda.Remedy(err)
+			return g, err
+		}
 		rep := doctor.Examine(host, interfaces)
 		var measured *kernbench.Report
 		var err error
 		if measure {
-			measured, err = measureGPU(ctx, c)
+			measured, err = measureGPU(ctx, c, kernbench.Config{Quick: true, Version: thisBuild().Version})
 		}
 		if asJSON {
 			err = errors.Join(err, c.json(struct {
@@ -83,11 +88,16 @@ func newDoctor(c *console) *cobra.Command {
 	return cmd
 }
 
-// measureGPU measures all operations on the GPU, beside the CPU.
-func measureGPU(ctx context.Context, c *console) (*kernbench.Report, error) {
-	rep, err := runKern(ctx, c, kernbench.Config{Quick: true, Engine: string(choose.KindCUDA), Version: thisBuild().Version})
+// measureGPU measures the operations on the GPU, beside the CPU. Where no GPU can be used it measures the CPU alone, and the
+// notes of the report say why, and what to do.
+func measureGPU(ctx context.Context, c *console, cfg kernbench.Config) (*kernbench.Report, error) {
+	cfg.Engine = string(choose.KindAuto)
+	rep, err := runKern(ctx, c, cfg)
 	if rep == nil {
 		return nil, err
+	}
+	if rep.Machine.GPU == "" {
+		rep.Notes = append(rep.Notes, "these are the figures of the CPU alone: with a GPU, `millrace-cuda doctor --gpu` has both")
 	}
 	for _, s := range rep.Failed() {
 		err = errors.Join(err, errors.New(s))

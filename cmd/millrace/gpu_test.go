@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"strings"
 	"testing"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/millrace/millrace/gpukern/choose"
 	"github.com/millrace/millrace/gpukern/cuda"
+	"github.com/millrace/millrace/internal/app/kernbench"
 	"github.com/millrace/millrace/internal/testkit/hostkern"
 )
 
@@ -32,5 +34,24 @@ func TestDoctorChecksTheGPU(t *testing.T) {
 	}
 	if _, err := probeGPU(cuda.Options{Library: "/nonexistent/libcuda.so.1"}, choose.DefaultSizes); !errors.Is(err, cuda.ErrNoDriver) {
 		t.Errorf("without a driver: %v", err)
+	}
+}
+
+// TestDoctorMeasuresTheCPUWithoutAGPU has what is missing, and how to get it, beside the figures of the CPU.
+func TestDoctorMeasuresTheCPUWithoutAGPU(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	rep, err := measureGPU(t.Context(), &console{out: &out, err: &out}, kernbench.Config{
+		Ops: []string{"header"}, Sizes: []string{kernbench.Size64}, Packets: 256, Batches: []int{256}, Time: time.Millisecond, Cores: 1,
+		Device: cuda.Options{Library: "/nonexistent/libcuda.so.1"},
+	})
+	if err != nil || rep == nil || len(rep.Rows) != 1 || len(rep.Rows[0].Figures) == 0 || rep.Rows[0].Figures[0].PacketsPerSecond == 0 {
+		t.Fatalf("the CPU was not measured: %+v, %v", rep, err)
+	}
+	notes := strings.Join(rep.Notes, "\n")
+	for _, want := range []string{"no GPU", "/nonexistent/libcuda.so.1", "install the NVIDIA driver", "millrace-cuda doctor --gpu"} {
+		if !strings.Contains(notes, want) {
+			t.Errorf("no %q in the notes: %s", want, notes)
+		}
 	}
 }

@@ -21,7 +21,7 @@ var (
 )
 
 // notLinkedRemedy names the other program.
-const notLinkedRemedy = "take millrace-cuda (`make build`, or go build -tags cuda); Go programs import gpukern/cuda/loader"
+const notLinkedRemedy = "take millrace-cuda (`make build-cuda`, or go build -tags cuda); Go programs import gpukern/cuda/loader"
 
 // Linked reports whether the program can load a driver: whether package gpukern/cuda/loader is in it.
 func Linked() bool { return dl.Linked() }
@@ -128,6 +128,15 @@ func (e *Error) Error() string {
 
 // Unwrap returns the kind of failure: one of the Err values, or nil.
 func (e *Error) Unwrap() error { return e.kind }
+
+// Remedy returns what to do about an error of the driver, "" where nothing is known.
+func Remedy(err error) string {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Remedy
+	}
+	return ""
+}
 
 // failure makes the error of a result.
 func (l *library) failure(op string, c Code) error {

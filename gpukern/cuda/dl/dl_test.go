@@ -2,6 +2,7 @@ package dl_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -23,8 +24,11 @@ func TestAProgramWithoutALoaderSaysSo(t *testing.T) {
 		t.Errorf("Find: %v", err)
 	}
 	_, err := cuda.Open(cuda.Options{})
-	if !errors.Is(err, cuda.ErrNotLinked) || errors.Is(err, cuda.ErrNoDriver) || !strings.Contains(err.Error(), "-tags cuda") {
+	if !errors.Is(err, cuda.ErrNotLinked) || errors.Is(err, cuda.ErrNoDriver) || !strings.Contains(err.Error(), "`make build-cuda`, or go build -tags cuda") {
 		t.Errorf("a GPU: %v", err)
+	}
+	if r := cuda.Remedy(fmt.Errorf("doctor: %w", err)); !strings.HasPrefix(r, "take millrace-cuda") || cuda.Remedy(dl.ErrNoLoader) != "" {
+		t.Errorf("remedy %q", r)
 	}
 	if _, err := choose.NewOpener(choose.OpenConfig{Kind: choose.KindCUDA}); !errors.Is(err, choose.ErrNoGPU) || !errors.Is(err, cuda.ErrNotLinked) {
 		t.Errorf("the engine cuda: %v", err)

@@ -99,6 +99,9 @@ func (x *examination) cuda() {
 	}
 }
 
+// kernelRemedy stands beside errors without a remedy of their own, such as a wrong result.
+const kernelRemedy = "nvidia-smi -q shows the GPU's errors; until it works, engine: cpu and --engine cpu do without it"
+
 // kernels runs the kernels on the GPU, since the files alone prove nothing. It returns why the GPU is not used,
 // "" if it is.
 func (x *examination) kernels() (why string) {
@@ -112,7 +115,10 @@ func (x *examination) kernels() (why string) {
 	}
 	c := Check{Area: "gpu", Name: "kernels", Status: OK}
 	if err != nil {
-		c.Status, c.Found = Warn, strings.TrimPrefix(err.Error(), "cuda: ")
+		c.Status, c.Found, c.Remedy = Warn, strings.TrimPrefix(err.Error(), "cuda: "), kernelRemedy
+		if g.Remedy != "" {
+			c.Found, c.Remedy = strings.TrimSuffix(c.Found, ": "+g.Remedy), g.Remedy
+		}
 		x.add(c)
 		return "the GPU failed the check"
 	}

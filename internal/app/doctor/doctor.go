@@ -77,6 +77,7 @@ type GPU struct {
 	Verified     uint64 // packets whose results were compared and right
 	Calibrations []gpukern.CalibrationReport
 	Batch        string // how long one batch took: "256 packets in 8.1 us"; "" where that was not measured
+	Remedy       string // of the error beside it; empty where none is known
 }
 
 // examination is a report in the making.

@@ -400,6 +400,20 @@ func TestThisMachineIsExaminedAndLeftAsItWas(t *testing.T) {
 	}
 }
 
+// TestFailedKernelsHaveARemedy: that of the driver's result where there is one, and once.
+func TestFailedKernelsHaveARemedy(t *testing.T) {
+	for _, tc := range []struct{ err, known, found, remedy string }{
+		{"3 results are wrong", "", "3 results are wrong", kernelRemedy},
+		{"cuda: cuInit: stub: install the driver", "install the driver", "cuInit: stub", "install the driver"},
+	} {
+		x := &examination{Host: Host{GPU: func() (GPU, error) { return GPU{Remedy: tc.known}, errors.New(tc.err) }}}
+		x.kernels()
+		if c := x.rep.Checks[0]; c.Status != Warn || c.Found != tc.found || c.Remedy != tc.remedy {
+			t.Errorf("%+v, want %q, %q", c, tc.found, tc.remedy)
+		}
+	}
+}
+
 func TestGPUIsCheckedWhereItsLibraryIs(t *testing.T) {
 	gpu := GPU{Name: "NVIDIA H200", Bus: "0000:17:00.0, 32.0 GT/s PCIe x16", Driver: "12.4", Capability: 90, Memory: 141 << 30, Modules: 4, Verified: 768, Batch: "256 packets in 8.1 us"}
 	never, pays := gpu, gpu
