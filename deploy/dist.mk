@@ -8,7 +8,7 @@ NFPM       := github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.43.4
 DIST_VERSION = $(shell echo $(VERSION) | sed 's/^v//; s/-/+/g; /^[0-9]*\.[0-9]/!s/^/0.0.0~/')
 DIST_EPOCH   = $(shell git log -1 --format=%ct)
 
-.PHONY: dist dist-arch dist-pack dist-check build-waf
+.PHONY: dist dist-arch dist-pack dist-check module-check build-waf
 
 # no_fs_access: Coraza writes no uploads of clients to /tmp, and starts where there is none, as in a container.
 build-waf: preload ## build bin/millrace-waf, static, which has a web application firewall
@@ -73,5 +73,8 @@ dist-pack:
 	@for p in deb rpm; do SOURCE_DATE_EPOCH=$(DIST_EPOCH) $(BIN)/nfpm package --config $(STAGE).yaml --packager $$p --target $(DIST)/ >/dev/null || exit 1; done
 	@$(GO) run ./deploy/sbom $(STAGE)/usr/bin/$(PROGRAM) '$(DIST_VERSION)' >$(DIST)/$(PROGRAM)-$(DIST_VERSION)-linux-$(ARCH).cdx.json
 
-dist-check: ## build dist twice, and compare; unpack the packages of this machine, and run what is in them
+module-check: ## build the README's example outside, with the root module as `go get` has it (10 s)
+	@deploy/modulecheck.sh
+
+dist-check: module-check ## build dist twice, and compare; unpack the packages of this machine, and run what is in them
 	@deploy/distcheck.sh
