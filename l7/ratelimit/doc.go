@@ -9,7 +9,7 @@
 //
 // Memory is fixed. The table has 32 bytes for each of Options.Keys: buckets of eight keys, on average half full, of which each key has
 // two. It is in the first, unless that has five keys or more: then in the one that has fewer (after Azar, Broder, Karlin and Upfal,
-// "Balanced Allocations", 1999). So with half of the keys in use 19 look-ups in 20 read one bucket, and with as many keys in use as
+// "Balanced Allocations", 1999). So with half of the keys in use 19 look-ups in 20 read one cache line, and with as many keys in use as
 // Options.Keys, a million, the expected number of full pairs is 1e-7. Beyond it the key that has the least spent makes room, and
 // Evicted counts it: it begins anew.
 //

@@ -57,7 +57,7 @@ func (l *Limit) Take(now clock.Time, key uint64) Result {
 	}
 	for {
 		s := l.table.find(key)
-		if s.tat == nil {
+		if s == nil {
 			if l.table.enter(now, key, now+l.period, &l.evicted) {
 				return l.allowed(now, now+l.period)
 			}
@@ -72,7 +72,7 @@ func (l *Limit) Take(now clock.Time, key uint64) Result {
 // spend spends a request of a key at its place; false where the place is another key's by now. The order of the loads matters: a
 // place that changes its key has another time before it has the other key, and a later one (but for a key that is evicted), so that
 // a swap which succeeds has found the key unchanged.
-func (l *Limit) spend(now clock.Time, key uint64, s place) (Result, bool) {
+func (l *Limit) spend(now clock.Time, key uint64, s *place) (Result, bool) {
 	for {
 		old := s.tat.Load()
 		if s.key.Load() != key {

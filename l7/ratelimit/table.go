@@ -24,22 +24,19 @@ const (
 	claimed = math.MinInt64
 )
 
-// bucket has the keys in one cache line and their times in the next, which processors fetch with it: most look-ups read one of each.
-//
-//	0    8                64   72              128
-//	+----+----+ ... +----+----+----+ ... +----+
-//	|key0|key1|     |key7|tat0|tat1|     |tat7|    a place is keyN with tatN
-//	+----+----+ ... +----+----+----+ ... +----+
-type bucket struct {
-	keys [ways]atomic.Uint64 // 0 is none
-	tats [ways]atomic.Int64  // theoretical arrival times
+// place is where a key is in the table, with its theoretical arrival time. Key 0 is none.
+type place struct {
+	key atomic.Uint64
+	tat atomic.Int64
 }
 
-// place is where a key is in the table; the zero value is nowhere.
-type place struct {
-	key *atomic.Uint64
-	tat *atomic.Int64
-}
+// bucket is two cache lines of four places each. Keys take the first that is free, so that most look-ups read the first line alone.
+//
+//	0      8      16                  64                   128
+//	+------+------+------+------+     +------+------+
+//	| key0 | tat0 | key1 | tat1 | ... | key4 | tat4 | ...
+//	+------+------+------+------+     +------+------+
+type bucket [ways]place
 
 // table has no pointers, so that the collector does not read it.
 type table struct {
@@ -80,24 +77,23 @@ func (t *table) of(key uint64) (a, b *bucket) {
 	return &t.buckets[i], &t.buckets[j]
 }
 
-// find returns the place of a key. Nearly all are in their first bucket, see spill: the second is not read ahead.
-func (t *table) find(key uint64) place {
+// find returns the place of a key, nil where it has none. Nearly all are in their first bucket, see spill: the second is not read ahead.
+func (t *table) find(key uint64) *place {
 	a, b := t.of(key)
-	if p := a.find(key); p.tat != nil {
+	if p := a.find(key); p != nil {
 		return p
 	}
 	return b.find(key)
 }
 
 // find returns the place of a key in the bucket.
-func (b *bucket) find(key uint64) place {
-	b.tats[0].Load() // the line with the time begins to load with that of the keys: with many keys both miss the caches
-	for i := range b.keys {
-		if b.keys[i].Load() == key {
-			return place{&b.keys[i], &b.tats[i]}
+func (b *bucket) find(key uint64) *place {
+	for i := range b {
+		if p := &b[i]; p.key.Load() == key {
+			return p
 		}
 	}
-	return place{}
+	return nil
 }
 
 // enter gives a key a place, with its first time; false where it has one. The lock is one of the key's, so that no two goroutines
@@ -106,7 +102,7 @@ func (t *table) enter(now clock.Time, key uint64, tat clock.Time, evicted *atomi
 	l := &t.entering[key%locks]
 	l.Lock()
 	defer l.Unlock()
-	if t.find(key).tat != nil {
+	if t.find(key) != nil {
 		return false
 	}
 	a, b := t.of(key)
@@ -127,7 +123,7 @@ func (t *table) enter(now clock.Time, key uint64, tat clock.Time, evicted *atomi
 
 // freer returns a free place of the first bucket while that has few keys, else of the bucket that has more of them, or, where there is
 // none, that of the key which has the least to lose.
-func freer(now clock.Time, a, b *bucket) (p place, tat int64) {
+func freer(now clock.Time, a, b *bucket) (p *place, tat int64) {
 	p, tat, free := a.scan(now)
 	if free > ways-spill {
 		return p, tat
@@ -139,23 +135,24 @@ func freer(now clock.Time, a, b *bucket) (p place, tat int64) {
 	return p, tat
 }
 
-// scan returns the place whose time is the earliest, and how many are free.
-func (b *bucket) scan(now clock.Time) (p place, tat int64, free int) {
+// scan returns the first place that is free, or where there is none that whose time is the earliest, and how many are free.
+func (b *bucket) scan(now clock.Time) (p *place, tat int64, free int) {
 	tat = math.MaxInt64
-	for i := range b.tats {
-		t := b.tats[i].Load()
+	for i := range b {
+		t := b[i].tat.Load()
 		if t == claimed {
 			continue
 		}
 		if clock.Time(t) <= now {
-			free++
-		}
-		if t < tat {
-			p, tat = place{&b.keys[i], &b.tats[i]}, t
+			if free++; free == 1 {
+				p, tat = &b[i], t
+			}
+		} else if t < tat { // not where one is free, whose time is earlier
+			p, tat = &b[i], t
 		}
 	}
-	if p.tat == nil { // eight goroutines take them all at once
-		return place{&b.keys[0], &b.tats[0]}, claimed, 0
+	if p == nil { // eight goroutines take them all at once
+		return &b[0], claimed, 0
 	}
 	return p, tat, free
 }
