@@ -72,9 +72,10 @@ const (
 	CapExternal                          // Tx takes packets with external payload (packet.Arena.External); no other driver is ever given one
 	CapOffloadUDP                        // with CapOffload: those packets may be datagrams too (packet.GSOUDP)
 	CapPartialChecksums                  // senders on this machine leave TCP and UDP checksums to a device that does not exist: gpukern.CompleteChecksum
+	CapRxChecksum                        // Rx sets packet.FlagL4ChecksumOK where the device has verified that checksum
 )
 
-var capNames = []string{"poll", "timed", "zero-copy", "multi-buffer", "need-wakeup", "busy-poll", "offload", "external", "udp-offload", "partial-checksums"}
+var capNames = []string{"poll", "timed", "zero-copy", "multi-buffer", "need-wakeup", "busy-poll", "offload", "external", "udp-offload", "partial-checksums", "rx-checksum"}
 
 // String returns the names of the set bits, joined by commas.
 func (c Caps) String() string {

@@ -296,7 +296,7 @@ func TestOffloadsToAGuest(t *testing.T) {
 		t.Fatal(err)
 	}
 	i := p.host.Queues[0].Info()
-	if i.Caps&pmd.CapOffload == 0 || i.Caps&pmd.CapOffloadUDP == 0 || !strings.Contains(i.Negotiated, "rx checksum, tx checksum, TSO") {
+	if want := pmd.CapMultiBuf | pmd.CapOffload | pmd.CapOffloadUDP | pmd.CapRxChecksum; i.Caps != want || !strings.Contains(i.Negotiated, "rx checksum, tx checksum, TSO") {
 		t.Errorf("%v, %s", i.Caps, i.Negotiated)
 	}
 	var packets, total uint64

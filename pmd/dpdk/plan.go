@@ -17,7 +17,10 @@ const (
 
 // Offloads of DPDK, as rte_ethdev.h numbers them. The numbers are part of the ABI.
 const (
-	rxChecksums   = 1<<1 | 1<<2 | 1<<3 // of IPv4, UDP, TCP
+	rxChecksumIP  = 1 << 1
+	rxChecksumUDP = 1 << 2
+	rxChecksumTCP = 1 << 3
+	rxChecksums   = rxChecksumIP | rxChecksumUDP | rxChecksumTCP
 	rxScatter     = 1 << 13
 	txChecksumIP  = 1 << 1
 	txChecksumUDP = 1 << 2

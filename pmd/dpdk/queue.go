@@ -226,6 +226,9 @@ func (d *Device) caps() (c pmd.Caps) {
 	if !copies[d.driver] {
 		c |= pmd.CapZeroCopy
 	}
+	if d.info.rxOffloads&(rxChecksumTCP|rxChecksumUDP) == rxChecksumTCP|rxChecksumUDP {
+		c |= pmd.CapRxChecksum
+	}
 	if d.cuts() {
 		c |= pmd.CapOffload | pmd.CapOffloadUDP
 	}
@@ -233,7 +236,7 @@ func (d *Device) caps() (c pmd.Caps) {
 }
 
 // copies lists the drivers of virtual devices that copy packets.
-var copies = map[string]bool{"net_pcap": true, "net_memif": true, "net_tap": true, "net_af_packet": true, "net_af_xdp": true}
+var copies = map[string]bool{"net_pcap": true, "net_memif": true, "net_vhost": true, "net_tap": true, "net_af_packet": true, "net_af_xdp": true}
 
 // Holds implements ring.Holder: frames that wait for packets, and those in the device.
 func (q *Queue) Holds(visit func(off uint32)) {

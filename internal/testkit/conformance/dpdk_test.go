@@ -159,5 +159,5 @@ func TestDPDKTAP(t *testing.T) {
 			Remove: func() error { _, err := there.Run("ip", "link", "del", dev); return err },
 		}
 	}
-	conformance.Run(t, conformance.Subject{Open: open, Caps: pmd.CapMultiBuf | pmd.CapOffload | pmd.CapOffloadUDP, Lends: 64, Flood: 1500, Link: true, Removable: true})
+	conformance.Run(t, conformance.Subject{Open: open, Caps: pmd.CapMultiBuf | pmd.CapOffload | pmd.CapOffloadUDP | pmd.CapRxChecksum, Lends: 64, Flood: 1500, Link: true, Removable: true})
 }
