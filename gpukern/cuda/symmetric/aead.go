@@ -169,7 +169,7 @@ func (e *Engine) split(b *aead.Batch, at where) {
 		bytes[l] += int(op.Len)
 	}
 	for l, k := range aeadKernels {
-		if !at.resident && bytes[l] < e.least(k) {
+		if !e.pays(k, at, len(e.lists[l]), bytes[l]) {
 			e.lists[onCPU] = append(e.lists[onCPU], e.lists[l]...)
 			e.lists[l] = e.lists[l][:0]
 		}
@@ -189,14 +189,6 @@ func (e *Engine) resolve(b *aead.Batch) {
 		}
 		e.resolved = append(e.resolved, p)
 	}
-}
-
-// least is the fewest bytes of a call that the device gets.
-func (e *Engine) least(k *kernel) int {
-	if e.cfg.Least > 0 {
-		return e.cfg.Least
-	}
-	return leastBytes[k.name]
 }
 
 // loaded brings the keys of a batch to the device, and returns false where there is none.

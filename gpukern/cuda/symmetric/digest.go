@@ -107,7 +107,7 @@ func (e *Engine) splitSums(b *digest.Batch, at where) (ours, rest []int32) {
 		}
 		rest = append(rest, int32(i))
 	}
-	if !at.resident && bytes < e.least(&kernelSHA256) {
+	if !e.pays(&kernelSHA256, at, len(ours), bytes) {
 		ours, rest = ours[:0], append(rest, ours...)
 	}
 	e.lists[0], e.lists[1] = ours, rest

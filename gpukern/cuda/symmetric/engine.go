@@ -30,8 +30,8 @@ type Config struct {
 	// DefaultKeys.
 	Keys int
 
-	// Least is the fewest bytes of a call that the device gets; the CPU does smaller calls. 0 is a switch point of each
-	// algorithm.
+	// Least is the fewest bytes of a call that the device gets; the CPU does smaller calls. 0 leaves to the CPU what all cores
+	// of an H200's host do sooner: everything but large calls of hashes in an Area. Set it where the cores have other work.
 	Least int
 
 	// Patience bounds a launch: its device counts as lost after that. 0 is 10 s.
@@ -44,9 +44,6 @@ const (
 	DefaultBytes = 32 << 20
 	DefaultKeys  = 1 << 12
 )
-
-// leastBytes is the size of a call that takes an H200 as long as a core of its host, by the figures of docs/design/067.
-var leastBytes = map[string]int{kernelChaCha.name: 1 << 20, kernelGCM.name: 8 << 20, kernelSHA256.name: 1 << 20}
 
 // Stats counts operations of an Engine.
 type Stats struct {

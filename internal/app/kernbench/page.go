@@ -29,7 +29,7 @@ func (r *Report) WritePage(w io.Writer) {
 	fmt.Fprintln(w)
 	t.head("operation", "one core", "all cores", "GPU", "GPU/one", "GPU/all", "a call of 64, ms", "from, one core", "from, all cores", "GPU, uJ each")
 	r.keyRows(t, keyCatalogue, (*KeyRow).pageCells)
-	fmt.Fprintf(w, "\n**Symmetric keys**, GB/s of texts of %d bytes in memory that the GPU does not map: cores copy them\nthere and back.\n\n", textSize)
+	fmt.Fprintf(w, "\n**Symmetric keys**, GB/s of texts of %d bytes in memory that the GPU does not map: cores copy them\nthere and back. Rates, and so GPU/one, are of larger calls than *from* compares, which have up to\n16384 texts: *never* means that none of those was faster.\n\n", textSize)
 	t.head("operation", "one core", "all cores", "GPU", "GPU/one", "GPU/all", "from, one core", "from, all cores", "GPU, nJ a byte")
 	r.keyRows(t, textCatalogue, (*KeyRow).textCells)
 	fmt.Fprintln(w, "\n**The engine `auto`** on that machine, packets of a batch from which on it takes the GPU:")
