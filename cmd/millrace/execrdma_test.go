@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -172,5 +173,44 @@ func TestExecRDMAWithoutDevice(t *testing.T) {
 		if code := exitCode(t, program("exec", "--rdma", flag, "--", "true").Run()); code != exitUsage {
 			t.Errorf("--rdma with %s: code %d", flag, code)
 		}
+	}
+}
+
+// TestExecRDMAPython runs rdma-core's own Python tests on the device, one program for each file. None fails; skips are those of what the
+// device does not have.
+func TestExecRDMAPython(t *testing.T) {
+	if os.Getenv("MILLRACE_PYVERBS") == "" {
+		t.Skip("rdma-core's Python tests: `make interop-rdma` installs and runs them")
+	}
+	const from = "/usr/share/doc/rdma-core/tests" // of python3-pyverbs
+	dir := t.TempDir()
+	if out, err := exec.Command("sh", "-c", "cp -r "+from+" "+dir+" && gunzip -f "+dir+"/tests/*.gz").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "tests", "test_*.py"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no tests in %s: %v", from, err)
+	}
+	h := newRDMAHosts(t, "mr-xpyverbs")
+	passed, skips := 0, map[string]int{}
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".py")
+		cmd, out := h.start(0, "/usr/bin/python3", filepath.Join(dir, "tests", "run_tests.py"), "--dev", "millrace0", "--gid", "0", "-v", "tests."+name)
+		if code := exitCode(t, cmd.Wait()); code != 0 {
+			t.Errorf("%s: code %d\n%s", name, code, out)
+		}
+		passed += strings.Count(out.String(), "... ok\n")
+		for line := range strings.Lines(out.String()) {
+			if _, why, ok := strings.Cut(line, "... skipped "); ok {
+				skips[strings.TrimSpace(why)]++
+			}
+		}
+	}
+	t.Logf("%d passed", passed)
+	for why, n := range skips {
+		t.Logf("%d skipped: %s", n, why)
+	}
+	if passed < 70 {
+		t.Errorf("%d tests passed: most were skipped", passed)
 	}
 }

@@ -99,8 +99,8 @@ EXPORT int ibv_destroy_cq(struct ibv_cq *abi)
 	return 0;
 }
 
-/* a queue has as many entries as the next power of two, and no more */
-EXPORT int ibv_resize_cq(struct ibv_cq *cq, int cqe) { return cqe > 0 && cqe <= cq->cqe ? 0 : EOPNOTSUPP; }
+/* the queue is shared with the node, which writes to it at any time */
+EXPORT int ibv_resize_cq(void) { return EOPNOTSUPP; }
 
 /* completed notes that requests of the queue pair have completed, so that others may be posted. */
 static void completed(struct context *c, uint32_t number, const struct completion *k)
@@ -258,9 +258,13 @@ enum { CQ_FIELDS = 0x7f, CQ_INIT_FLAGS = 1, CQ_SINGLE_THREADED = 1, CQ_IGNORE_OV
 
 struct ibv_cq_ex *create_cq_ex(struct ibv_context *ctx, struct ibv_cq_init_attr_ex *a)
 {
-	if (a->comp_mask & ~(uint32_t)CQ_INIT_FLAGS || a->wc_flags & ~(uint64_t)CQ_FIELDS || a->comp_vector != 0 ||
+	if (a->comp_mask & ~(uint32_t)CQ_INIT_FLAGS || a->wc_flags & ~(uint64_t)CQ_FIELDS ||
 		(a->comp_mask & CQ_INIT_FLAGS && a->flags & ~(uint32_t)(CQ_SINGLE_THREADED | CQ_IGNORE_OVERRUN))) {
 		errno = EOPNOTSUPP;
+		return NULL;
+	}
+	if (a->comp_vector >= (uint32_t)ctx->num_comp_vectors) {
+		errno = EINVAL;
 		return NULL;
 	}
 	struct cq *cq = create_cq(ctx, (int)a->cqe, a->cq_context, a->channel);

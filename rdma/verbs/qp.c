@@ -18,12 +18,15 @@ static int check_caps(const struct ibv_qp_init_attr_ex *a)
 	return 0;
 }
 
+/* bits of send_ops_flags: writes, sends, READ and atomics; SEND with invalidate. Without windows, local invalidation and TSO. */
+#define SEND_OPS ((uint64_t)0x27f)
+
 struct ibv_qp *create_qp_ex(struct ibv_context *ctx, struct ibv_qp_init_attr_ex *a)
 {
 	struct context *c = context_of(ctx);
 	struct reply r;
 	int e = a->comp_mask & ~(uint32_t)(CREATE_PD | CREATE_SEND_OPS) || !(a->comp_mask & CREATE_PD) ? EOPNOTSUPP : check_caps(a);
-	if (!e && a->comp_mask & CREATE_SEND_OPS && a->send_ops_flags & ~(uint64_t)0x1bf) /* without windows, invalidation and TSO */
+	if (!e && a->comp_mask & CREATE_SEND_OPS && a->send_ops_flags & ~SEND_OPS)
 		e = EOPNOTSUPP;
 	struct qp *qp = e ? NULL : calloc(1, sizeof *qp);
 	if (!e && !qp)
