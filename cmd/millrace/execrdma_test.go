@@ -120,6 +120,7 @@ func TestExecRDMA(t *testing.T) {
 			{"ibv_uc_pingpong", "-g", "0", "-n", "200", "-e"},
 			{"ibv_ud_pingpong", "-g", "0", "-n", "200", "-e", "-s", "1000"},
 			{"ibv_srq_pingpong", "-g", "0", "-n", "200", "-e"},
+			{"unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "ibv_rc_pingpong", "-g", "0", "-n", "200", "-e", "-c"},
 		} {
 			t.Run(where+" "+strings.Join(args, " "), func(t *testing.T) {
 				g := *h
