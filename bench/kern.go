@@ -16,9 +16,9 @@ var kern = harness.Suite{
 	Title:  "The batch engine",
 	Rounds: 3,
 	About: []string{
-		"On one core, against what a user would take instead: literals against Hyperscan in block mode, rules against " +
-			"rte_acl with AVX-512, routes against rte_fib. All contestants of a measure have the same tables and inputs, " +
-			"and their answers are compared: literals by the number of matches, rules and routes one by one.",
+		"On one core, against what a user would take instead: literals against Hyperscan in block mode. All contestants of a " +
+			"measure have the same patterns and inputs, and their numbers of matches are compared. Rules and routes are of the " +
+			"suite tables (tables.md).",
 		"Below, `millrace bench kern` over all operations and sizes: one core, all cores, and a GPU from host memory and " +
 			"from its own. Every result of every run was compared; what the CPU wins stands in the same table. Where this " +
 			"machine has no GPU, these figures may come from another one (-merge FILE), which is named then.",
@@ -36,11 +36,6 @@ func openKern(e *harness.Env) (*harness.Bench, error) {
 	if err := role.WriteTraffic(small, 4096, []int{64}); err != nil {
 		return nil, errors.Join(err, closeAll())
 	}
-	tb := tableBench{e: e, acl: e.BuildC("rte_acl", "libdpdk"), fib: e.BuildC("rte_fib", "libdpdk")}
-	tables, err := tb.measures(dir)
-	if err != nil {
-		return nil, errors.Join(err, closeAll())
-	}
 	lb := literalBench{e: e, peer: e.BuildC("hyperscan", "libhs"), dir: dir}
 	literals, err := lb.measures()
 	if err != nil {
@@ -51,6 +46,6 @@ func openKern(e *harness.Env) (*harness.Bench, error) {
 		return nil, errors.Join(err, closeAll())
 	}
 	measures := append([]harness.Measure{headerBench{e}.pass("header pass, one core, 64 B", small)}, literals...)
-	measures = append(append(measures, tables...), k.measures()...)
+	measures = append(measures, k.measures()...)
 	return &harness.Bench{Measures: measures, Pages: k.pages, Close: closeAll}, nil
 }

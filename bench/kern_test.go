@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -83,5 +84,42 @@ func TestAReportThatCannotBeMergedIsRefused(t *testing.T) {
 	}
 	if _, err := newKernRun(&harness.Env{Merge: file + "x"}); err == nil {
 		t.Error("a file that is not there is merged")
+	}
+}
+
+// TestStoredKernHasNoRowsOfTables: the suite tables has rules and routes, in newer rows. MILLRACE_UPDATE=1 drops those of the suite
+// kern, and writes its page.
+func TestStoredKernHasNoRowsOfTables(t *testing.T) {
+	stored := map[string]*harness.Result{}
+	for _, suite := range []string{kern.Name, tables.Name} {
+		b, err := os.ReadFile(filepath.Join("results", suite+".json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if stored[suite], err = harness.DecodeResult(b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := stored[kern.Name]
+	twice := func(m harness.MeasureResult) bool {
+		return slices.ContainsFunc(stored[tables.Name].Measures, func(o harness.MeasureResult) bool { return o.Name == m.Name })
+	}
+	if os.Getenv("MILLRACE_UPDATE") != "" {
+		r.About, r.Measures = kern.About, slices.DeleteFunc(r.Measures, twice)
+		if err := r.Write("results"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, m := range r.Measures {
+		if twice(m) {
+			t.Errorf("%s is in kern.json and in tables.json", m.Name)
+		}
+	}
+	page, err := os.ReadFile("results/kern.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(page) != r.Markdown() || !slices.Equal(r.About, kern.About) {
+		t.Error("kern.md does not show kern.json: MILLRACE_UPDATE=1 go -C bench test -run TestStoredKern .")
 	}
 }
