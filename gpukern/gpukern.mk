@@ -34,17 +34,19 @@ cavp: ## all vectors of NIST's files in the folder MILLRACE_CAVP, on every form 
 
 # The sanitizer reads what each kernel touches: the tests that run on the GPU but for those that run for long, and the one that
 # has the driver refuse a module. Its library enters a program by the start of the C library, so that the C compiler links these.
-SANITIZED := HeaderPassIs|Search|EngineFinds|EngineKeeps|Bulk|Resident|Expressions(Along|In)
+SANITIZED := HeaderPassIs|Search|EngineFinds|EngineKeeps|Bulk|Resident
+SANITIZED_EXPRESSIONS := Expressions(Along|In)
 SANITIZED_PUBKEY := NoSecretStays/gpu
 SANITIZED_SYMMETRIC := (EveryLength|Place|Resident|Forged|Standard|Stays|Forgotten)/.*gpu
 sanitize = $(GO) test -c -ldflags=-linkmode=external -o $(BIN)/sanitized.test ./$(1) && (cd $(1) && for tool in $(3); do \
 	MILLRACE_MUST_GPU=1 compute-sanitizer --tool $$tool --error-exitcode 1 $(abspath $(BIN))/sanitized.test -test.timeout 15m -test.run '$(2)' || exit 1; done)
 
 gpu-sanitize: export CGO_ENABLED = 1
-gpu-sanitize: ## the tests of the GPU under NVIDIA's compute-sanitizer: memory, races in shared memory, what was never written
+gpu-sanitize: ## the tests of the GPU under NVIDIA's compute-sanitizer: memory, races in shared memory, what was never written, barriers
 	@command -v compute-sanitizer >/dev/null || { echo "compute-sanitizer is not installed: it comes with the CUDA toolkit"; exit 1; }
 	@mkdir -p $(BIN)
 	$(call sanitize,gpukern/cuda,$(SANITIZED),memcheck racecheck)
+	$(call sanitize,gpukern/cuda,$(SANITIZED_EXPRESSIONS),memcheck racecheck initcheck synccheck)
 	$(call sanitize,gpukern/cuda/pubkey,$(SANITIZED_PUBKEY),memcheck initcheck)
 	$(call sanitize,gpukern/cuda/symmetric,$(SANITIZED_SYMMETRIC),memcheck racecheck)
 
