@@ -160,6 +160,11 @@ func inLocation(before, guard string) string {
 	return before + "\nserver { listen 80; server_name a.example; location /g/ { " + guard + " proxy_pass http://127.0.0.1:1; } location / { proxy_pass http://127.0.0.1:2; } }"
 }
 
+// nested is a server with locations before an expression for scripts, and an open folder.
+func nested(locations string) string {
+	return "server { listen 80; location ~ \\.php$ { proxy_pass http://127.0.0.1:3; } " + locations + " location / { proxy_pass http://127.0.0.1:2; } }"
+}
+
 const guarded, open = "127.0.0.1-1", "127.0.0.1-2"
 
 func TestGuardsOfNginx(t *testing.T) {
@@ -233,6 +238,23 @@ func TestGuardsOfNginx(t *testing.T) {
 		}},
 		{"two expressions", `server { listen 80; location ~ /\.ht { deny all; } location ~ \.php$ { if ($http_x != s) { return 403; } proxy_pass http://127.0.0.1:1; } location / { proxy_pass http://127.0.0.1:2; } }`, "", map[string]string{
 			"/.ht.php | x: s": "403", "/a.php | x: s": guarded, "/a.php": "403",
+		}},
+		{"an expression within a folder, and one for all", nested(`location /g/ { deny all; location ~ \.php$ { proxy_pass http://127.0.0.1:1; } }`), "", map[string]string{
+			"/g/a.php": "403", "/g/a": "403", "/a.php": "127.0.0.1-3", "/x": open,
+		}},
+		{"an expression within a folder that stops", nested(`location ^~ /g/ { proxy_pass http://127.0.0.1:1; location ~ \.(php|inc)$ { deny all; } }`), "", map[string]string{
+			"/g/a.php": "403", "/g/a.inc": "403", "/g/a": guarded, "/a.php": "127.0.0.1-3", "/a.inc": open,
+		}},
+		{"an expression within an expression", nested(`location ~ ^/g/ { proxy_pass http://127.0.0.1:1; location ~ \.cgi$ { deny all; } }`), "", map[string]string{
+			"/g/a.cgi": "403", "/g/a": guarded, "/a.cgi": open,
+		}},
+		{"within an expression of another form", nested(`location ~ /g/ { proxy_pass http://127.0.0.1:1; location ~ \.cgi$ { return 403; } }`), `location ~ \.cgi$`, map[string]string{
+			"/x/g/a.cgi": "403", "/g/a": guarded, "/x": open,
+		}},
+		{"a longer folder beside", nested(`location /g/ { proxy_pass http://127.0.0.1:1; location ~ \.cgi$ { proxy_pass http://127.0.0.1:4; } } location /g/h/ { deny all; proxy_pass http://127.0.0.1:1; }`),
+			`location ~ \.cgi$`, map[string]string{"/g/h/a.cgi": "403", "/g/h/a": "403", "/g/a": guarded}},
+		{"rewritten to a guarded folder", inLocation("", `deny all; } rewrite ^/old/(.*)$ /g/$1 last; rewrite ^/legacy /g/x; rewrite ^/new/(.*) /o/$1 last; location /p/ { rewrite ^ /g/y last;`), "rewrite ^/old/(.*)$", map[string]string{
+			"/old/x": "403", "/legacy": "403", "/p/x": "403", "/new/x": open, "/x": open,
 		}},
 		{"two ways of credentials", inLocation("", `auth_basic x; auth_basic_user_file /u; auth_request /no;`), "auth_request", map[string]string{"/g/x": "403"}},
 		{"requests at a time", inLocation("limit_conn_zone $binary_remote_addr zone=a:1m;", `limit_conn a 3;`), "", map[string]string{"/g/x": "limited " + guarded, "/x": open}},

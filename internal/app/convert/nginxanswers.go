@@ -213,6 +213,14 @@ func (s *site) serverRewrites(b *builder) {
 		f, ok := parseRewrite(d)
 		r := newRule(d.at)
 		switch {
+		case s.leadsToGuard(d):
+			root := &loc{at: d.at, sc: s.v.sc}
+			re, whole := encodedRegexp(d.arg(0), false)
+			if !whole {
+				re = wider(d.arg(0), false)
+			}
+			b.decide(root, match{kind: pathRegexp, path: re}, (conditional{s}).gates(root, d, true), decision{rule: s.closeRewrite(d)})
+			continue
 		case !ok || f.all && f.code == 0:
 			s.leftRewrite(d)
 			continue
@@ -279,6 +287,41 @@ func (s *site) redirectOf(f *rewriteForm, d *directive) *redirect {
 
 func (s *site) leftRewrite(d *directive) {
 	s.n.l.left(d.at, "rules replace a whole path, or a prefix, and not by captures", "write a rule with URLRewrite or RequestRedirect for each case")
+}
+
+// leadsToGuard reports whether nginx looks for a location again behind a `rewrite`, and may find one that keeps clients out.
+func (s *site) leadsToGuard(d *directive) bool {
+	to, flag := d.arg(1), d.arg(2)
+	if flag == "break" || flag == "redirect" || flag == "permanent" || strings.HasPrefix(to, "http://") || strings.HasPrefix(to, "https://") || strings.HasPrefix(to, "$scheme") {
+		return false
+	}
+	start, _, _ := strings.Cut(to, "$")
+	start, _, _ = strings.Cut(start, "?")
+	return slices.ContainsFunc(s.locs, func(l *loc) bool {
+		strict := l.strict()
+		for w := l.within; w != nil && !strict; w = w.within {
+			strict = w.strict()
+		}
+		switch {
+		case !strict || l.kind == locNamed:
+			return false
+		case l.kind == locRegexp && start == to: // a path that is known
+			re, ok := wholeRegexp(l.path, l.anyCase)
+			if !ok {
+				return true
+			}
+			m, err := regexp.MatchString(`\A(?:`+re+`)\z`, start)
+			return err != nil || m
+		case l.kind == locRegexp:
+			return true
+		}
+		return strings.HasPrefix(start, l.path) || start != to && strings.HasPrefix(l.path, start)
+	})
+}
+
+// closeRewrite returns the rule for the requests of such a `rewrite`.
+func (s *site) closeRewrite(d *directive) *rule {
+	return s.n.l.close(d.at, "the gateway does not look for a rule again behind a rewrite, and the location that nginx finds keeps clients out", "write a rule for the path, with the guard, URLRewrite and the pool")
 }
 
 // wholeRedirect returns the redirect to a URL, or to a path of the same host, that keeps the query of the request; nil where the

@@ -36,13 +36,16 @@ func wider(re string, anyCase bool) string {
 
 // widened returns the rule of a location whose expression is a wider one: what it refuses stays refused, and content is closed.
 func (s *site) widened(l *loc, r *rule) *rule {
-	const remedy = "write it without look-around and back references"
+	why, remedy := "RE2 has no such regular expression", "write it without look-around and back references"
+	if l.within != nil {
+		why, remedy = "rules cannot have its expression and the path of the location around it", "write one expression for both"
+	}
 	if r.fixed != nil && r.fixed.status >= 400 {
-		s.n.l.closed(l.at, "RE2 has no such regular expression: more paths get its answer", remedy)
+		s.n.l.closed(l.at, why+": more paths get its answer", remedy)
 		return r
 	}
 	s.rest(l, "its location is closed")
-	return s.n.l.close(l.at, "RE2 has no such regular expression, and a wider one stands for it", remedy)
+	return s.n.l.close(l.at, why+", and a wider one stands for it", remedy)
 }
 
 // encoded returns a path as requests have it: nginx compares paths decoded.
@@ -144,4 +147,105 @@ func without(others []string, start bool) string {
 		alternatives = append(alternatives, "")
 	}
 	return "(?:" + strings.Join(alternatives, "|") + ")"
+}
+
+// around returns the prefix that a location is within, nil for none.
+func (l *loc) around() *loc {
+	for w := l.within; w != nil; w = w.within {
+		if w.kind == locPrefix {
+			return w
+		}
+	}
+	return nil
+}
+
+// expression returns the regular expression of a location, joined with the paths of those around it. Where joined is false it has more
+// paths than the location.
+func (l *loc) expression() (path string, joined bool) {
+	path, joined = l.path, true
+	for w := l.within; w != nil; w = w.within {
+		start := regexp.QuoteMeta(w.path)
+		if w.kind == locRegexp {
+			m := literals.FindStringSubmatch(w.path)
+			if m == nil || strings.Contains(w.path, "|") {
+				joined = false
+				continue
+			}
+			joined = joined && (w.path == m[0] || w.path == m[0]+".*") && !w.anyCase
+			if start = m[1]; w.path != m[0] && len(start) > 1 { // a quantifier may be for the last letter
+				start = start[:len(start)-1]
+			}
+		}
+		switch {
+		case strings.HasPrefix(path, "^"+start) && (start == "/" || !strings.Contains(path, "|")):
+		case strings.HasPrefix(path, "^"):
+			joined = false
+		case strings.Contains(path, "|"):
+			path = "^" + start + ".*(?:" + path + ")"
+		default:
+			path = "^" + start + ".*" + path
+		}
+		if w.kind == locPrefix { // those around it are shorter
+			break
+		}
+	}
+	return path, joined
+}
+
+// overlapped reports whether a longer prefix elsewhere has some paths of an expression within a prefix, which nginx does not try for them.
+func (s *site) overlapped(l *loc) bool {
+	w := l.around()
+	return w != nil && slices.ContainsFunc(s.locs, func(o *loc) bool {
+		if o.kind != locPrefix || o.stop || len(o.path) <= len(w.path) || !strings.HasPrefix(o.path, w.path) {
+			return false
+		}
+		for in := o.within; in != nil; in = in.within {
+			if in == w {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// find returns the location of a path, as nginx finds it; without is left out.
+func (s *site) find(path string, without *loc) *loc {
+	var best *loc
+	for _, l := range s.locs {
+		switch {
+		case l == without:
+		case l.kind == locExact && l.path == path:
+			return l
+		case l.kind == locPrefix && strings.HasPrefix(path, l.path) && (best == nil || len(l.path) > len(best.path)):
+			best = l
+		}
+	}
+	for w := best; w != nil; w = w.within { // expressions within the prefix come before others
+		if l := s.matching(path, w, without); l != nil {
+			return l
+		}
+	}
+	if best != nil && best.stop {
+		return best
+	}
+	if l := s.matching(path, nil, without); l != nil {
+		return l
+	}
+	return best
+}
+
+// matching returns the first regular expression for a path among those within a prefix, or within none.
+func (s *site) matching(path string, around, without *loc) *loc {
+	for _, l := range s.locs {
+		if l.kind != locRegexp || l == without || l.around() != around {
+			continue
+		}
+		of, _ := l.expression()
+		if re, ok := wholeRegexp(of, l.anyCase); ok {
+			if m, err := regexp.MatchString(`\A(?:`+re+`)\z`, path); err == nil && m {
+				return l
+			}
+		}
+	}
+	return nil
 }

@@ -125,37 +125,14 @@ func (n *nginx) locations(list []*directive, sc *scope, within *loc) (out []*loc
 			}
 		}
 		n.l.ok(d.at, "routes[].rules[]")
-		out = append(append(out, l), n.locations(d.block, l.sc, l)...)
+		inner := n.locations(d.block, l.sc, l)
+		if l.kind == locRegexp { // nginx tries those within it before it answers
+			out = append(append(out, inner...), l)
+		} else {
+			out = append(append(out, l), inner...)
+		}
 	}
 	return out
-}
-
-// find returns the location of a path, as nginx finds it; without is left out.
-func (s *site) find(path string, without *loc) *loc {
-	var best *loc
-	for _, l := range s.locs {
-		switch {
-		case l == without:
-		case l.kind == locExact && l.path == path:
-			return l
-		case l.kind == locPrefix && strings.HasPrefix(path, l.path) && (best == nil || len(l.path) > len(best.path)):
-			best = l
-		}
-	}
-	if best != nil && best.stop {
-		return best
-	}
-	for _, l := range s.locs {
-		if l.kind != locRegexp || l == without {
-			continue
-		}
-		if re, ok := wholeRegexp(l.path, l.anyCase); ok {
-			if m, err := regexp.MatchString(`\A(?:`+re+`)\z`, path); err == nil && m {
-				return l
-			}
-		}
-	}
-	return best
 }
 
 // build makes the routes of some hosts. The gateway tries exact paths first, then regular expressions in their order, then the longest
@@ -233,7 +210,7 @@ func (s *site) rank(l *loc) int {
 	switch {
 	case l.kind == locExact:
 		return 0
-	case l.kind == locPrefix && l.stop && s.regex:
+	case l.kind == locPrefix && l.stop && s.regex, l.kind == locRegexp && l.around() != nil:
 		return 1
 	case l.kind == locRegexp:
 		return 2
@@ -241,12 +218,18 @@ func (s *site) rank(l *loc) int {
 	return 3
 }
 
-// longer orders prefixes that stand as regular expressions: the longest first.
+// longer orders prefixes that stand as regular expressions: the longest first, behind the expressions within them.
 func (s *site) longer(a, b *loc) int {
-	if s.rank(a) != 1 {
+	if s.rank(a) != 1 || s.rank(b) != 1 {
 		return 0
 	}
-	return cmp.Compare(len(b.path), len(a.path))
+	prefix := func(l *loc) string {
+		if w := l.around(); l.kind == locRegexp {
+			return w.path
+		}
+		return l.path
+	}
+	return cmp.Or(cmp.Compare(len(prefix(b)), len(prefix(a))), cmp.Compare(b.kind, a.kind))
 }
 
 // unreached notes directives of a location that no request reaches.
@@ -302,14 +285,12 @@ func (s *site) match(l *loc) (match, bool) {
 	case l.kind == locExact && validPath(pathExact, path):
 		return match{kind: pathExact, path: path}, true
 	case l.kind == locRegexp:
-		path = l.path
-		if w := l.within; w != nil && w.kind == locPrefix && !strings.HasPrefix(path, "^") && !strings.Contains(path, "|") {
-			path = "^" + regexp.QuoteMeta(w.path) + ".*" + path
-		}
+		path, joined := l.expression()
 		re, ok := encodedRegexp(path, l.anyCase)
-		if l.exactly = ok; !ok {
+		if !ok {
 			re = wider(path, l.anyCase)
 		}
+		l.exactly = ok && joined && !s.overlapped(l)
 		return match{kind: pathRegexp, path: re}, true
 	case l.kind == locPrefix && l.stop && s.regex:
 		re := regexp.QuoteMeta(path) + ".*"
