@@ -55,7 +55,7 @@ func (b *caddySite) covering(c *context, d *directive) verdict {
 	}
 	v := always
 	for _, o := range set.block {
-		v = narrowed(v, b.line(o))
+		v = narrowed(v, b.line(o).below(c.prefix))
 	}
 	return v
 }

@@ -33,6 +33,28 @@ func TestGuardsOfCaddy(t *testing.T) {
 		{"handle with passwords", ":80 {\n\thandle_path /g/* {\n\t\tbasic_auth {\n\t\t\ta $2a$14$x\n\t\t}\n\t\treverse_proxy 127.0.0.1:1\n\t}\n\thandle {\n\t\treverse_proxy 127.0.0.1:2\n\t}\n}\n", "basic_auth", map[string]string{
 			"/g/x": "403", "/G/x": "403", "/x": open,
 		}},
+		{"hidden files", ":80 {\n\troot * /srv\n\tfile_server {\n\t\thide *.ini secret /srv/data/keys /other\n\t}\n}\n", "", map[string]string{
+			"/app.ini": "404", "/a/app.ini": "404", "/x/secret": "404", "/secret/x": "404", "/data/keys/a": "404", "/data/other": "files", "/app.inix": "files", "/": "files",
+		}},
+		{"hidden files of a form that rules lack", ":80 {\n\troot * /srv\n\tfile_server {\n\t\thide [a-c].ini\n\t}\n}\n", "hide", map[string]string{"/a.ini": "403"}},
+		{"a field that is removed before", inSite("\trequest_header -X-Role\n\t@admin header X-Role admin\n\thandle @admin {\n\t\treverse_proxy 127.0.0.1:1\n\t}"), "handle @admin", map[string]string{"/x | x-role: admin": "403"}},
+		{"a field that is set for a handle", inSite("\trequest_header X-Role none\n\thandle /g/* {\n\t\t@no not header X-Role admin\n\t\trespond @no 403\n\t\treverse_proxy 127.0.0.1:1\n\t}"), "respond @no", map[string]string{
+			"/g/x | x-role: admin": "403", "/x": open,
+		}},
+		{"a field of the server of credentials", inSite("\tforward_auth 127.0.0.1:9 {\n\t\turi /v\n\t\tcopy_headers X-Role\n\t}\n\t@no {\n\t\tpath /g/*\n\t\tnot header X-Role admin\n\t}\n\trespond @no 403"), "respond @no", map[string]string{
+			"/g/x | x-role: admin": "401", "/x | x-role: admin": "401",
+		}},
+		{"a method that is set before", inSite("\tmethod POST\n\t@no {\n\t\tpath /g/*\n\t\tmethod POST\n\t}\n\trespond @no 403"), "respond @no", map[string]string{"/g/x": "403", "/x": open}},
+		{"a path that is rewritten before", inSite("\trewrite /old/* /g{path}\n\trespond /g/* 403"), "rewrite", map[string]string{"/old/x": "403", "/OLD/x": "403", "/g/x": "403", "/x": open}},
+		{"a prefix that is taken off before", inSite("\turi strip_prefix /api\n\tbasic_auth /g/* {\n\t\ta $2a$14$x\n\t}"), "uri", map[string]string{"/api/g/x": "403", "/API/g/x": "403", "/g/x": "403", "/x": open}},
+		{"a prefix that is taken off for the backend", ":80 {\n\thandle /api/* {\n\t\turi strip_prefix /api\n\t\treverse_proxy 127.0.0.1:1\n\t}\n\trespond /g/* 403\n\treverse_proxy 127.0.0.1:2\n}\n", "", map[string]string{"/api/x": guarded, "/g/x": "403", "/x": open}},
+		{"paths below a handle_path", inSite("\thandle_path /api/* {\n\t\t@no path_regexp ^/h[0-9]\n\t\terror @no 404\n\t\trespond /g/* 403\n\t\treverse_proxy /i/* 127.0.0.1:3\n\t\treverse_proxy 127.0.0.1:1\n\t}"), "", map[string]string{
+			"/api/g/x": "403", "/api/h1": "404", "/api/i/x": "127.0.0.1-3", "/api/x": guarded, "/g/x": open, "/i/x": open,
+		}},
+		{"expressions below a handle_path", inSite("\thandle_path /api/* {\n\t\t@git path_regexp \\.git\n\t\terror @git 404\n\t\t@in path_regexp /in/\n\t\terror @in 410\n\t\treverse_proxy 127.0.0.1:1\n\t}"), "", map[string]string{
+			"/api/.git": "404", "/api/x/.git/a": "404", "/apix.git": open, "/api/in/x": "410", "/api/x/in/": "410", "/apix/in/": open, "/api/x": guarded,
+		}},
+		{"an expression of another form below a handle_path", inSite("\thandle_path /api/* {\n\t\t@git path_regexp [.]git\n\t\terror @git 404\n\t\treverse_proxy 127.0.0.1:1\n\t}"), "error @git", map[string]string{"/api/.git": "403", "/x": open}},
 		{"templates are no guard", inSite("\ttemplates"), "*", map[string]string{"/x": open}},
 	})
 }

@@ -291,7 +291,8 @@ func (b *caddySite) fileServer(c *context, d *directive, args []string) *rule {
 			if len(o.args) == 0 {
 				s.precompressed = []string{"br", "zstd", "gzip"}
 			}
-		case "pass_thru", "hide", "status", "disable_canonical_uris", "etag_file_extensions":
+		case "hide": // hiddenFiles
+		case "pass_thru", "status", "disable_canonical_uris", "etag_file_extensions":
 			b.l.changed(o.at, "static", "it is left out; names that begin with a dot are not served")
 		}
 	}

@@ -90,15 +90,22 @@ func (b *caddySite) one(words []token) verdict {
 		}
 		return verdict{atoms: []atom{{hosts: hosts}}, known: len(hosts) > 0 && !slices.ContainsFunc(hosts, func(h string) bool { return !validHost(h) })}
 	case "method":
+		if b.edited[editedMethod] {
+			return verdict{}
+		}
 		return eachValue(args, func(s string) (atom, bool) {
 			return atom{match: match{method: strings.ToUpper(s)}}, validToken(s)
 		})
-	case "header":
+	case "header", "header_regexp":
+		if b.edited[strings.ToLower(arg(max(len(args)-2, 0)))] || b.edited[strings.ToLower(arg(0))] || b.edited[editedAll] {
+			return verdict{}
+		}
+		if words[0].text == "header_regexp" {
+			name, re := arg(len(args)-2), arg(len(args)-1)
+			whole, ok := wholeRegexp(re, false)
+			return verdict{atoms: []atom{{match: match{headers: []condition{{strings.ToLower(name), whole, true}}}}}, known: ok && len(args) >= 2 && validField(name)}
+		}
 		return b.headerMatch(args)
-	case "header_regexp":
-		name, re := arg(len(args)-2), arg(len(args)-1)
-		whole, ok := wholeRegexp(re, false)
-		return verdict{atoms: []atom{{match: match{headers: []condition{{strings.ToLower(name), whole, true}}}}}, known: ok && len(args) >= 2 && validField(name)}
 	case "query":
 		return queryMatch(args)
 	case "remote_ip", "client_ip":

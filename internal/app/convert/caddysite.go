@@ -10,8 +10,9 @@ import (
 // caddySite is the translation of the requests of one site.
 type caddySite struct {
 	*caddy
-	d     *directive
-	depth int
+	d      *directive
+	depth  int
+	edited map[string]bool // samples that directives before the matcher change
 }
 
 // layer is a directive that changes requests and leaves the answer to others, with its condition.
@@ -70,7 +71,14 @@ func (b *caddySite) collect(list []*directive, in context) (items []item) {
 			c.files = d
 		}
 	}
+	items = b.closeEdited(&in, &c, list)
+	outer := b.edited
+	own := editedBy(list, outer)
+	defer func() { b.edited = outer }()
 	for _, d := range answers {
+		if b.edited = own; d.name == "redir" { // it comes before directives that change requests
+			b.edited = outer
+		}
 		items = append(items, b.answer(&c, d)...)
 	}
 	return items
@@ -95,8 +103,13 @@ func specific(d *directive) int {
 	return 0
 }
 
-// matcher returns the condition of a directive and its other arguments.
+// matcher returns the condition of a directive and its other arguments. Within handle_path it is on what is left of the path.
 func (b *caddySite) matcher(c *context, d *directive) (verdict, []string) {
+	v, args := b.matcherOf(c, d)
+	return v.below(c.prefix), args
+}
+
+func (b *caddySite) matcherOf(c *context, d *directive) (verdict, []string) {
 	args := d.texts()
 	if len(args) == 0 {
 		return always, args
@@ -190,7 +203,7 @@ func (b *caddySite) root(c *context, d *directive, cond verdict, args []string) 
 // answer translates a directive that answers.
 func (b *caddySite) answer(c *context, d *directive) []item {
 	cond, args := b.matcher(c, d)
-	cond = both(cond, c.within)
+	cond = both(cond, c.inner(cond))
 	led := b.l
 	if never(cond) {
 		led.unneeded(d.at, "its condition holds for no request")
@@ -231,6 +244,9 @@ func (b *caddySite) answer(c *context, d *directive) []item {
 		r = b.proxy(d, args)
 	case "file_server":
 		r = b.fileServer(c, d, args)
+		if r != nil && r.static != nil {
+			return slices.Concat(b.hiddenFiles(c, d, cond, r.static.root), b.layered(c, cond, r))
+		}
 	case "php_fastcgi":
 		r = b.scripts(c, d, args)
 	default: // metrics, acme_server
@@ -257,7 +273,7 @@ func (b *caddySite) handle(c *context, d *directive, cond verdict, args []string
 	if d.name == "handle_path" {
 		m := d.arg(0)
 		if prefix := strings.TrimSuffix(strings.TrimSuffix(m, "*"), "/"); strings.HasSuffix(m, "*") && prefix != "" {
-			in.prefix = prefix
+			in.prefix = c.prefix + prefix
 		}
 	}
 	items = b.collect(d.block, in)
@@ -287,7 +303,7 @@ func (b *caddySite) layered(c *context, cond verdict, r *rule) (items []item) {
 		}
 		plain := item{at: r.at, atom: a, rule: r.clone()}
 		if c.prefix != "" && !r.answers() || c.prefix != "" && r.static != nil {
-			plain.rule.rewrite = &modifier{replacePrefix, "/"}
+			plain.rule.rewrite = stripped(a.match, c.prefix)
 		}
 		list := []item{plain}
 		for i := range c.layers {

@@ -23,6 +23,8 @@ type haproxy struct {
 	edits           map[string]*backendEdits
 	caches          map[string]*cache
 	acls            []pos // lines of the condition that is translated
+	fronts          []*proxy
+	edited          map[string]bool // samples that rules before the condition change
 }
 
 // proxy is a frontend, a backend or both, with the lines of its defaults before its own.
@@ -79,7 +81,8 @@ func convertHAProxy(s *source, l *ledger, m *model) {
 	if len(s.problems) > 0 {
 		return
 	}
-	for _, p := range h.sections(sections) {
+	h.fronts = h.sections(sections)
+	for _, p := range h.fronts {
 		if p.tcp() {
 			h.tcpFront(p)
 		} else {

@@ -148,6 +148,7 @@ func (h *haproxy) routing(p *proxy, words []string) bool {
 	if i < 0 {
 		return true
 	}
+	h.edited = h.editedBefore(p, words)
 	for _, part := range splitWords(words[i+1:], "or", "||") {
 		for _, term := range terms(part) {
 			if h.term(p, term).known {

@@ -31,7 +31,7 @@ const mostAtoms = 64
 
 // condition translates what stands behind if or unless.
 func (h *haproxy) condition(p *proxy, words []string) verdict {
-	h.acls = nil
+	h.acls, h.edited = nil, h.editedBefore(p, words)
 	v := h.conditionOf(p, words)
 	h.aclsUsed(v.known)
 	return v

@@ -219,6 +219,9 @@ func (f *frontend) collect() {
 		}
 	}
 	for _, x := range f.p.lines {
+		if f.closeEdited(x) {
+			continue
+		}
 		switch x.name() {
 		case "tcp-request connection", "tcp-request content", "tcp-request session":
 			if x != f.listed {
@@ -350,7 +353,7 @@ func (f *frontend) fromFile(x *line) bool {
 			}
 		}
 	}
-	if len(words) != 3 || words[0] != "src" || words[1] != "-f" || !printable(words[2]) || !strings.ContainsAny(words[2], "./") || strings.HasPrefix(words[2], "virt@") {
+	if len(words) != 3 || words[0] != "src" || f.h.editedBefore(f.p, x.words)[editedClient] || words[1] != "-f" || !printable(words[2]) || !strings.ContainsAny(words[2], "./") || strings.HasPrefix(words[2], "virt@") {
 		return false
 	}
 	if f.sources == nil {

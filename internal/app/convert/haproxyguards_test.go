@@ -67,6 +67,32 @@ func TestGuardsOfHAProxy(t *testing.T) {
 		{"connections in the backend", inBackend(" tcp-request content reject if !{ src 192.0.2.0/24 }"), "", map[string]string{"/g/x": "403", "/g/x | client=192.0.2.1": "app", "/x": "web"}},
 		{"redirect in the backend", inBackend(" http-request redirect location /login unless { hdr(x-key) s }"), "", map[string]string{"/g/x": "302", "/g/x | x-key: s": "app"}},
 		{"filter in the backend", inBackend(" filter spoe engine e config c"), "filter spoe", map[string]string{"/g/x": "403", "/x": "web"}},
+		{"a field that is removed before", inFrontend(" http-request del-header x-role\n use_backend app if { hdr(x-role) admin }"), "use_backend app", map[string]string{"/x | x-role: admin": "403"}},
+		{"a field that is set before", inFrontend(" http-request set-header X-Role none unless { src 192.0.2.0/24 }\n http-request deny if { path_beg /g/ } !{ req.hdr(x-role) admin }"), "http-request deny", map[string]string{
+			"/g/x": "403", "/g/x | x-role: admin": "403", "/x": "web",
+		}},
+		{"a field that is set behind", inFrontend(" http-request deny if { path_beg /g/ } !{ hdr(x-role) admin }\n http-request set-header x-role none"), "", map[string]string{
+			"/g/x": "403", "/g/x | x-role: admin": "app", "/x": "web",
+		}},
+		{"a field that the frontend sets", strings.Replace(inBackend(" http-request deny unless { hdr(x-role) admin }"), "bind :80", "bind :80\n http-request add-header x-role none", 1), "http-request deny", map[string]string{
+			"/g/x | x-role: admin": "403", "/x": "web",
+		}},
+		{"a cookie that is removed before", inFrontend(" http-request del-header cookie\n http-request deny if { path_beg /g/ } !{ req.cook(s) 1 }"), "http-request deny", map[string]string{"/g/x | cookie: s=1": "403", "/x": "web"}},
+		{"a client that is set before", inFrontend(" http-request set-src hdr(x-client)\n http-request deny if { path_beg /g/ } !{ src 192.0.2.0/24 }"), "http-request deny", map[string]string{
+			"/g/x | client=192.0.2.1": "403", "/x": "web",
+		}},
+		{"a method that is set before", inFrontend(" http-request set-method POST if { path_beg /g/ }\n http-request deny if { method POST } { path_beg /g/ }"), "http-request deny", map[string]string{"/g/x": "403", "/x": "web"}},
+		{"a path that is replaced before", inFrontend(" http-request replace-path /old/(.*) /g/\\1\n http-request deny if { path_beg /g/ }"), "http-request replace-path", map[string]string{
+			"/g/x": "403", "/old/x": "403", "/x": "web",
+		}},
+		{"a path that is set before", inFrontend(" http-request set-path /g/x if { path /go }\n http-request deny if { path_beg /g/ }"), "http-request set-path", map[string]string{"/go": "403", "/x": "web"}},
+		{"a part of a path that is taken out", inFrontend(" http-request set-path %[path,regsub(/+v[0-9]+,,g)]\n http-request deny if { path_beg /g/ }"), "http-request set-path", map[string]string{
+			"/v1/g/x": "403", "/g/x": "403", "/x": "web",
+		}},
+		{"a path that is replaced for a backend", inFrontend(" http-request replace-path /old/(.*) /new/\\1"), "*", map[string]string{"/old/x": "web", "/g/x": "app"}},
+		{"a path that is replaced, and a backend that denies it", strings.Replace(inBackend(" http-request deny if { path_beg /g/a }"), "bind :80", "bind :80\n http-request set-uri /g/a if { path /go }", 1), "http-request set-uri", map[string]string{
+			"/go": "403", "/g/x": "app", "/x": "web",
+		}},
 		{"names of hosts choose a backend", inFrontend(" use_backend web if { hdr_beg(host) static }"), "*", map[string]string{"/g/x": "app", "/x": "web"}},
 		{"load chooses a backend", inFrontend(" use_backend web if { nbsrv(app) lt 1 }"), "*", map[string]string{"/g/x": "app", "/x": "web"}},
 	})
@@ -94,7 +120,7 @@ func TestActionsOfHAProxyClose(t *testing.T) {
 
 // A frontend of connections is closed as well.
 func TestConnectionsOfHAProxyClose(t *testing.T) {
-	const text = "frontend f\n mode tcp\n bind :5432\n RULES\n default_backend b\nbackend b\n mode tcp\n OTHERS\n server s 192.0.2.1:5432\n"
+	const text = "frontend f\n mode tcp\n bind :5432\n RULES\n default_backend b\nbackend b\n mode tcp\n OTHERS\n server s 192.0.2.1:5432\nbackend none\n mode tcp\nbackend other\n mode tcp\n server s 192.0.2.2:5432\n"
 	for _, c := range []struct {
 		rules, others  string
 		first, another bool // refused: 203.0.113.1, 192.0.2.1
@@ -109,6 +135,12 @@ func TestConnectionsOfHAProxyClose(t *testing.T) {
 		{"", "tcp-request content reject if { src_conn_cur gt 3 }", true, true},
 		{"", "tcp-request content reject unless { src 192.0.2.1 }", true, false},
 		{"tcp-request inspect-delay 5s", "", false, false},
+		{"use_backend none if { src 203.0.113.1 }", "", true, false},
+		{"use_backend none if { src_conn_cur gt 3 }", "", true, true},
+		{"use_backend other if { src_conn_cur gt 3 }", "", true, true},
+		{"use_backend other if { req_ssl_sni a.example } !{ src 192.0.2.0/24 }", "", true, true},
+		{"use_backend other if { req_ssl_sni a.example }", "", false, false},
+		{"use_backend other if { payload(0,3) -m str abc }", "", false, false},
 	} {
 		cfg, r := converted(t, HAProxy, strings.NewReplacer("RULES", c.rules, "OTHERS", c.others).Replace(text))
 		s := &cfg.Listeners[0].Sources

@@ -60,6 +60,7 @@ func (h *haproxy) backendGuards(p *proxy, e *backendEdits) {
 	f := &frontend{h: h, p: p}
 	for _, x := range p.lines {
 		switch {
+		case f.closeEdited(x):
 		case x.name() == "http-request redirect" || x.words[0] == "redirect":
 			if !h.backendRedirect(f, e, x) {
 				f.guard(x)
@@ -196,7 +197,7 @@ func (h *haproxy) tcpFront(p *proxy) {
 			v.protocol = protoTLS
 		}
 	}
-	h.serverNames(p, names)
+	h.serverNames(p, names, listeners)
 	fallback := ""
 	x := p.last("default_backend")
 	switch {
@@ -224,10 +225,13 @@ func (h *haproxy) tcpFront(p *proxy) {
 }
 
 // serverNames makes the routes of server names, in the order of use_backend.
-func (h *haproxy) serverNames(p *proxy, listeners []string) {
+func (h *haproxy) serverNames(p *proxy, names []string, listeners []*listener) {
 	taken := map[string]bool{}
 	for _, x := range p.all("use_backend") {
 		v, pool := h.condition(p, x.words), h.tcpPool(x, x.arg(1))
+		if h.closeConnections(p, x, v, pool, listeners) {
+			continue
+		}
 		if !v.known || pool == "" {
 			h.l.left(x.at, "its condition is none on the server name or the client", "write tls_routes")
 			continue
@@ -245,10 +249,46 @@ func (h *haproxy) serverNames(p *proxy, listeners []string) {
 				taken[s] = true
 			}
 			h.m.tlsRoutes = append(h.m.tlsRoutes, &streamRoute{
-				at: x.at, name: h.m.unique("route", x.arg(1)), listeners: listeners, hosts: hosts, clients: a.match.clients, pools: []weighted{{pool, 1}},
+				at: x.at, name: h.m.unique("route", x.arg(1)), listeners: names, hosts: hosts, clients: a.match.clients, pools: []weighted{{pool, 1}},
 			})
 		}
 	}
+}
+
+// closeConnections closes the connections of a use_backend that may keep clients from the backends behind it, and that routes cannot
+// have: those of its clients, where it is for some that lead nowhere, and else all.
+func (h *haproxy) closeConnections(p *proxy, x *line, v verdict, pool string, listeners []*listener) bool {
+	only := func(a atom) bool {
+		other := a.match
+		other.clients = nil
+		return len(a.match.clients) > 0 && len(a.hosts)+len(a.notFrom)+len(a.except) == 0 && a.tls == 0 && other.kind == "" && other.bare()
+	}
+	all := &sources{denyOthers: true}
+	switch {
+	case never(v):
+		return false
+	case v.known && pool == "" && !slices.ContainsFunc(v.atoms, func(a atom) bool { return !only(a) }):
+		h.l.changed(x.at, "listeners[].sources", "the backend has no server: connections of these clients are refused")
+		for _, s := range listeners {
+			with := sources{}
+			if s.sources != nil {
+				with = *s.sources
+			}
+			with.deny = slices.Clone(with.deny)
+			for _, a := range v.atoms {
+				with.deny = append(with.deny, a.match.clients...)
+			}
+			s.sources = &with
+		}
+		return true
+	case v.known && pool != "" && !slices.ContainsFunc(v.atoms, func(a atom) bool { return len(a.notFrom)+len(a.except) > 0 }), !v.known && pool != "" && h.routing(p, x.words):
+		return false
+	}
+	h.l.closeSources(x.at, "routes of connections are by the server name and the client alone", "write tls_routes")
+	for _, s := range listeners {
+		s.sources = all
+	}
+	return true
 }
 
 // connections translates the rules of a section on connections, as lists of clients of listeners.

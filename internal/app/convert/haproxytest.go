@@ -54,6 +54,8 @@ func (h *haproxy) test(p *proxy, words []string) verdict {
 	}
 	fetch = strings.TrimPrefix(fetch, "req.")
 	switch {
+	case h.changed(fetch, arg):
+		return verdict{}
 	case fetch == "ssl_fc" && len(values) == 0:
 		return verdict{atoms: []atom{{tls: 1}}, known: true}
 	case fetch == "always_true":
