@@ -426,6 +426,55 @@ func TestTheFenceEndsBeforeTheLease(t *testing.T) {
 	}
 }
 
+// Clocks that run up to 5 % too fast or too slow, and are hours apart, neither make two answer nor move the addresses: while messages
+// are lost and late, after the process of the active gateway was suspended, and after its machine has died.
+func TestClocksOfDifferentRates(t *testing.T) {
+	const slow, exact, fast = 950 * time.Millisecond, time.Second, 1050 * time.Millisecond
+	for seed, pace := range [][2]time.Duration{{slow, fast}, {fast, slow}, {exact, fast}, {slow, exact}, {fast, fast}} {
+		for _, preempt := range []bool{false, true} {
+			w := newWorld(t, uint64(seed+1), func(i int, c *Config) { c.Priority, c.Preempt = uint8(200-i), preempt })
+			w.pace = pace
+			w.start(0, 1)
+			w.until(0, Active, lease)
+			w.loss, w.twice, w.delay = 0.05, 0.05, 20*time.Millisecond
+			w.run(60 * lease)
+			w.want(Active, Standby)
+			if changes := [2]uint64{w.gates[0].m.changes, w.gates[1].m.changes}; w.both > 0 || changes != [2]uint64{2, 1} {
+				w.fail("%v: both for %v, %d changes", pace, w.both, changes)
+			}
+			w.loss, w.twice = 0, 0
+			active := 0
+			for n := range 12 { // suspended for longer each time, from less than the fence to more than a take-over takes
+				for i, g := range w.gates {
+					if g.m.state == Active {
+						active = i
+					}
+				}
+				g := w.gates[active]
+				g.frozen = true
+				w.run(lease/2 + time.Duration(n)*lease/16)
+				g.frozen = false
+				if w.answers(0) && w.answers(1) {
+					w.fail("%v: both answer as gateway %d goes on", pace, active)
+				}
+				w.run(12 * lease)
+			}
+			if w.both > 0 {
+				w.fail("%v: both for %v", pace, w.both)
+			}
+			for i, g := range w.gates {
+				if g.m.state == Active {
+					active = i
+				}
+			}
+			w.kill(active)
+			if took := w.until(1-active, Active, 3*lease); took > 5*lease/4 {
+				t.Errorf("%v: it takes %v", pace, took)
+			}
+		}
+	}
+}
+
 // A refusal that is older than a message of the peer says nothing.
 func TestALateRefusal(t *testing.T) {
 	w := settled(t)

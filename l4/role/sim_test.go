@@ -63,6 +63,7 @@ type world struct {
 	linkDelay    time.Duration // at most
 	both, bothOn time.Duration // both answered: in all, and while the links were joined
 	recorded     [][]byte
+	pace         [2]time.Duration // of the clocks: what one goes in a second
 }
 
 const lease = time.Second
@@ -97,7 +98,13 @@ func (w *world) start(list ...int) {
 }
 
 // local is the time on the clock of a gateway.
-func (w *world) local(i int) clock.Time { return w.now + clock.Time(i)*clock.Time(50*time.Hour) }
+func (w *world) local(i int) clock.Time {
+	now := w.now
+	if p := w.pace[i]; p != 0 {
+		now = now * clock.Time(p/time.Millisecond) / 1000
+	}
+	return now + clock.Time(i)*clock.Time(50*time.Hour)
+}
 
 func (w *world) kill(i int) { w.gates[i].alive = false }
 

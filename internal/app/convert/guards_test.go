@@ -251,8 +251,21 @@ func TestGuardsOfNginx(t *testing.T) {
 		{"within an expression of another form", nested(`location ~ /g/ { proxy_pass http://127.0.0.1:1; location ~ \.cgi$ { return 403; } }`), `location ~ \.cgi$`, map[string]string{
 			"/x/g/a.cgi": "403", "/g/a": guarded, "/x": open,
 		}},
-		{"a longer folder beside", nested(`location /g/ { proxy_pass http://127.0.0.1:1; location ~ \.cgi$ { proxy_pass http://127.0.0.1:4; } } location /g/h/ { deny all; proxy_pass http://127.0.0.1:1; }`),
-			`location ~ \.cgi$`, map[string]string{"/g/h/a.cgi": "403", "/g/h/a": "403", "/g/a": guarded}},
+		{
+			"a longer folder beside", nested(`location /g/ { proxy_pass http://127.0.0.1:1; location ~ \.cgi$ { proxy_pass http://127.0.0.1:4; } } location /g/h/ { deny all; proxy_pass http://127.0.0.1:1; }`),
+			`location ~ \.cgi$`,
+			map[string]string{"/g/h/a.cgi": "403", "/g/h/a": "403", "/g/a": guarded},
+		},
+		{
+			"a longer folder that no path of the expression is of", nested(`location /g/ { proxy_pass http://127.0.0.1:1; location ~ ^/g/(css|js)/ { proxy_pass http://127.0.0.1:4; } } location /g/h/ { deny all; proxy_pass http://127.0.0.1:1; }`),
+			"",
+			map[string]string{"/g/h/a": "403", "/g/a": guarded, "/g/css/a": "127.0.0.1-4"},
+		},
+		{
+			"a longer folder without a guard", nested(`location /g/ { proxy_pass http://127.0.0.1:1; location ~ \.cgi$ { proxy_pass http://127.0.0.1:4; } } location /g/h/ { proxy_pass http://127.0.0.1:1; }`),
+			"",
+			map[string]string{"/g/h/a": guarded, "/g/a.cgi": "127.0.0.1-4"},
+		},
 		{"rewritten to a guarded folder", inLocation("", `deny all; } rewrite ^/old/(.*)$ /g/$1 last; rewrite ^/legacy /g/x; rewrite ^/new/(.*) /o/$1 last; location /p/ { rewrite ^ /g/y last;`), "rewrite ^/old/(.*)$", map[string]string{
 			"/old/x": "403", "/legacy": "403", "/p/x": "403", "/new/x": open, "/x": open,
 		}},

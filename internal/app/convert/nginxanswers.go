@@ -213,13 +213,13 @@ func (s *site) serverRewrites(b *builder) {
 		f, ok := parseRewrite(d)
 		r := newRule(d.at)
 		switch {
-		case s.leadsToGuard(d):
+		case leadsToGuard(s.locs, d):
 			root := &loc{at: d.at, sc: s.v.sc}
 			re, whole := encodedRegexp(d.arg(0), false)
 			if !whole {
 				re = wider(d.arg(0), false)
 			}
-			b.decide(root, match{kind: pathRegexp, path: re}, (conditional{s}).gates(root, d, true), decision{rule: s.closeRewrite(d)})
+			b.decide(root, match{kind: pathRegexp, path: re}, (conditional{s}).gates(root, d, true), decision{rule: s.n.l.closeRewrite(d)})
 			continue
 		case !ok || f.all && f.code == 0:
 			s.leftRewrite(d)
@@ -290,14 +290,14 @@ func (s *site) leftRewrite(d *directive) {
 }
 
 // leadsToGuard reports whether nginx looks for a location again behind a `rewrite`, and may find one that keeps clients out.
-func (s *site) leadsToGuard(d *directive) bool {
+func leadsToGuard(locs []*loc, d *directive) bool {
 	to, flag := d.arg(1), d.arg(2)
 	if flag == "break" || flag == "redirect" || flag == "permanent" || strings.HasPrefix(to, "http://") || strings.HasPrefix(to, "https://") || strings.HasPrefix(to, "$scheme") {
 		return false
 	}
 	start, _, _ := strings.Cut(to, "$")
 	start, _, _ = strings.Cut(start, "?")
-	return slices.ContainsFunc(s.locs, func(l *loc) bool {
+	return slices.ContainsFunc(locs, func(l *loc) bool {
 		strict := l.strict()
 		for w := l.within; w != nil && !strict; w = w.within {
 			strict = w.strict()
@@ -320,8 +320,8 @@ func (s *site) leadsToGuard(d *directive) bool {
 }
 
 // closeRewrite returns the rule for the requests of such a `rewrite`.
-func (s *site) closeRewrite(d *directive) *rule {
-	return s.n.l.close(d.at, "the gateway does not look for a rule again behind a rewrite, and the location that nginx finds keeps clients out", "write a rule for the path, with the guard, URLRewrite and the pool")
+func (l *ledger) closeRewrite(d *directive) *rule {
+	return l.close(d.at, "the gateway does not look for a rule again behind a rewrite, and the location that nginx finds keeps clients out", "write a rule for the path, with the guard, URLRewrite and the pool")
 }
 
 // wholeRedirect returns the redirect to a URL, or to a path of the same host, that keeps the query of the request; nil where the

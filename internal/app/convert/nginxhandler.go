@@ -107,8 +107,8 @@ func (s *site) rewrites(l *loc, r *rule) {
 			to = "/"
 		}
 		switch {
-		case !r.refuses() && s.leadsToGuard(d):
-			*r = *s.closeRewrite(d)
+		case !r.refuses() && leadsToGuard(s.locs, d):
+			*r = *s.n.l.closeRewrite(d)
 		case !ok || f.flag != "break" || f.url || f.all || strings.Contains(to, "$") || !validReplacement(to) || r.answers() && r.static == nil || r.rewrite != nil:
 			s.leftRewrite(d)
 		case f.exact && l.kind == locExact && f.prefix == l.path:

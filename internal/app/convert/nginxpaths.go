@@ -177,7 +177,7 @@ func (l *loc) expression() (path string, joined bool) {
 			}
 		}
 		switch {
-		case strings.HasPrefix(path, "^"+start) && (start == "/" || !strings.Contains(path, "|")):
+		case strings.HasPrefix(path, "^"+start) && (start == "/" || !branches(path)):
 		case strings.HasPrefix(path, "^"):
 			joined = false
 		case strings.Contains(path, "|"):
@@ -190,22 +190,6 @@ func (l *loc) expression() (path string, joined bool) {
 		}
 	}
 	return path, joined
-}
-
-// overlapped reports whether a longer prefix elsewhere has some paths of an expression within a prefix, which nginx does not try for them.
-func (s *site) overlapped(l *loc) bool {
-	w := l.around()
-	return w != nil && slices.ContainsFunc(s.locs, func(o *loc) bool {
-		if o.kind != locPrefix || o.stop || len(o.path) <= len(w.path) || !strings.HasPrefix(o.path, w.path) {
-			return false
-		}
-		for in := o.within; in != nil; in = in.within {
-			if in == w {
-				return false
-			}
-		}
-		return true
-	})
 }
 
 // find returns the location of a path, as nginx finds it; without is left out.
@@ -221,22 +205,22 @@ func (s *site) find(path string, without *loc) *loc {
 		}
 	}
 	for w := best; w != nil; w = w.within { // expressions within the prefix come before others
-		if l := s.matching(path, w, without); l != nil {
+		if l := matching(s.locs, path, w, without); l != nil {
 			return l
 		}
 	}
 	if best != nil && best.stop {
 		return best
 	}
-	if l := s.matching(path, nil, without); l != nil {
+	if l := matching(s.locs, path, nil, without); l != nil {
 		return l
 	}
 	return best
 }
 
 // matching returns the first regular expression for a path among those within a prefix, or within none.
-func (s *site) matching(path string, around, without *loc) *loc {
-	for _, l := range s.locs {
+func matching(locs []*loc, path string, around, without *loc) *loc {
+	for _, l := range locs {
 		if l.kind != locRegexp || l == without || l.around() != around {
 			continue
 		}

@@ -290,7 +290,7 @@ func (s *site) match(l *loc) (match, bool) {
 		if !ok {
 			re = wider(path, l.anyCase)
 		}
-		l.exactly = ok && joined && !s.overlapped(l)
+		l.exactly = !overlapped(led, s.locs, l) && ok && joined
 		return match{kind: pathRegexp, path: re}, true
 	case l.kind == locPrefix && l.stop && s.regex:
 		re := regexp.QuoteMeta(path) + ".*"
