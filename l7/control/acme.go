@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -203,11 +204,17 @@ func logCertificate(log *slog.Logger, e acme.Event) {
 
 // remedyOf returns what to do where a certificate was not obtained.
 func remedyOf(err error) string {
+	var unreached *url.Error
+	var unknown *ctls.CertificateVerificationError
 	switch {
 	case errors.Is(err, acme.ErrLimited):
 		return "orders_per_hour or certificates of on_demand bound it, and any name that is permitted counts: permit fewer (names, ask), or raise them"
 	case errors.Is(err, acme.ErrAsk):
 		return "the server of on_demand.ask has to answer within 5 s: 200 permits a name, 404 does not"
+	case errors.As(err, &unknown):
+		return "acme.ca_file names the authorities by which HTTPS of acme.directory is verified, in place of the system's (Debian: ca-certificates)"
+	case errors.As(err, &unreached):
+		return "the authority of acme.directory cannot be reached from here: check its name in DNS, and that HTTPS may leave; it is tried again at `next`"
 	}
 	return "the names have to lead here: for http-01 at port 80, for tls-alpn-01 at port 443; it is tried again at `next`"
 }
