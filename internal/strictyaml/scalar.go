@@ -3,6 +3,7 @@ package strictyaml
 import (
 	"fmt"
 	"math/bits"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -67,7 +68,7 @@ func Integer[N ~int | ~int64 | ~uint16 | ~uint32](d *Decoder, n *yaml.Node, what
 	}
 	v, err := strconv.ParseInt(strings.ReplaceAll(n.Value, "_", ""), 10, 64)
 	if n.Kind != yaml.ScalarNode || n.Tag != "!!int" || err != nil {
-		d.Fail(n, "", "%s must be a whole number, not %s", what, Kind(n))
+		d.Fail(n, bytesHint(n.Value), "%s must be a whole number, not %s", what, Kind(n))
 		return false
 	}
 	if v < least || v > most {
@@ -76,6 +77,21 @@ func Integer[N ~int | ~int64 | ~uint16 | ~uint32](d *Decoder, n *yaml.Node, what
 	}
 	*to = N(v)
 	return true
+}
+
+// sizeForm matches a size with a unit, as other programs take it: 10m, 64kB, 2 GiB.
+var sizeForm = regexp.MustCompile(`^([0-9]{1,6}) ?([kKmMgG])(?:i?[bB])?$`)
+
+// bytesHint returns what a size with a unit is in bytes, the unit of all sizes here; "" for other texts. The units are powers of 1024, as in
+// nginx and HAProxy.
+func bytesHint(text string) string {
+	m := sizeForm.FindStringSubmatch(text)
+	if m == nil {
+		return ""
+	}
+	v, _ := strconv.ParseInt(m[1], 10, 64) // six digits
+	shift := map[string]int{"k": 10, "m": 20, "g": 30}[strings.ToLower(m[2])]
+	return fmt.Sprintf("without a unit: of bytes %d", v<<shift)
 }
 
 // PowerOfTwo reads a power of two from least to most, which are powers of two themselves.
