@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -49,12 +50,16 @@ func newControl(c *console, cmd *cobra.Command, do func(ctx context.Context, g *
 
 // exactly requires as many arguments as there are names.
 func exactly(names ...string) cobra.PositionalArgs {
-	return func(_ *cobra.Command, args []string) error {
+	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < len(names) {
 			return usage("%s is missing", names[len(args)])
 		}
 		if len(args) > len(names) {
-			return usage("%q is one argument too many", args[len(names)])
+			more := args[len(names)]
+			if ext := filepath.Ext(more); (ext == ".yaml" || ext == ".yml") && cmd.Flags().ShorthandLookup("c") != nil {
+				return usage("%q is one argument too many; a configuration file is named by -c", more)
+			}
+			return usage("%q is one argument too many", more)
 		}
 		return nil
 	}
