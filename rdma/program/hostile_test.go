@@ -2,13 +2,20 @@ package program
 
 import (
 	"encoding/binary"
+	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"unsafe"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/metrics"
 	"github.com/millrace/millrace/rdma/transport"
 	shmring "github.com/millrace/millrace/shim/ring"
 )
@@ -247,4 +254,94 @@ func FuzzRequests(f *testing.F) {
 		}
 		k.c.Close()
 	})
+}
+
+// TestMetrics counts programs and what they did wrong.
+func TestMetrics(t *testing.T) {
+	s := openServer(t, Config{})
+	honest := newClient(t, s)
+	newClient(t, s).put(&shmring.Entry{Operation: 99})
+	ended(t, s, honest, 1, 1)
+	var r metrics.Registry
+	r.Add(s.WriteMetrics)
+	var out strings.Builder
+	if err := r.WriteText(&out, metrics.Selection{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"millrace_rdma_programs{address=\"198.18.0.1\"} 1\n", "millrace_rdma_programs_denied_total{address=\"198.18.0.1\"} 0\n",
+		"millrace_rdma_program_violations_total{address=\"198.18.0.1\"} 1\n",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %s in\n%s", want, &out)
+		}
+	}
+}
+
+// TestMemoryOfAProcess has a process execute another program, and end: the descriptor of its memory reaches neither the program that
+// follows nor another process.
+func TestMemoryOfAProcess(t *testing.T) {
+	cmd := exec.Command("sh", "-c", "echo here; read line; exec cat")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	answer := make([]byte, 5)
+	if _, err := io.ReadFull(out, answer); err != nil {
+		t.Fatal(err)
+	}
+	stack := stackOf(t, cmd.Process.Pid)
+	fd, err := unix.Open(fmt.Sprintf("/proc/%d/mem", cmd.Process.Pid), unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := openImage(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.close()
+	b := make([]byte, 8)
+	if !m.Read(b, stack) || !m.Write(b, stack) {
+		t.Fatal("the memory of the process is not reached")
+	}
+	if m.Read(b, 0) {
+		t.Error("address 0 is read")
+	}
+	if _, err := io.WriteString(in, "go\nhere\n"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(out, answer); err != nil { // cat answers
+		t.Fatal(err)
+	}
+	if now := stackOf(t, cmd.Process.Pid); m.Read(b, now) || m.Write(b, now) || m.Read(b, stack) {
+		t.Error("the memory of the program that follows is reached")
+	}
+	in.Close()
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// stackOf returns an address in the stack of a process.
+func stackOf(t *testing.T, pid int) (addr uint64) {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if strings.Contains(line, "[stack]") {
+			if _, err := fmt.Sscanf(line, "%x-", &addr); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return addr
 }

@@ -195,6 +195,9 @@ func (d *Daemon) writeMetrics(w *metrics.Writer) {
 	if s := d.shim.Load(); s != nil {
 		s.WriteMetrics(w)
 	}
+	if s := d.rdma.programs.Load(); s != nil {
+		s.WriteMetrics(w)
+	}
 }
 
 // wants6 reports whether the host speaks IPv6 on the device.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 
 	"github.com/millrace/millrace"
 	"github.com/millrace/millrace/node/nexthop"
@@ -32,7 +33,7 @@ func RDMASocket(control string) string {
 type rdmaDevice struct {
 	context  *rdma.Context
 	hops     nexthop.Resolver
-	programs *program.Server
+	programs atomic.Pointer[program.Server]
 }
 
 // rdmaAddress returns the address of the RDMA device.
@@ -81,15 +82,18 @@ func (d *Daemon) openPrograms() error {
 	if err != nil {
 		return fmt.Errorf("rdma: %w", err)
 	}
-	d.rdma.programs, err = program.New(program.Config{Context: d.rdma.context, Path: path, Groups: groups, Everyone: d.cfg.RDMA.Everyone})
+	s, err := program.New(program.Config{Context: d.rdma.context, Path: path, Groups: groups, Everyone: d.cfg.RDMA.Everyone})
+	if err == nil {
+		d.rdma.programs.Store(s)
+	}
 	return err
 }
 
 // closeRDMA ends the programs of the device. It may be called twice.
 func (d *Daemon) closeRDMA() error {
 	var err error
-	if d.rdma.programs != nil {
-		err = d.rdma.programs.Close()
+	if s := d.rdma.programs.Load(); s != nil {
+		err = s.Close()
 	}
 	if d.rdma.hops != nil {
 		err = errors.Join(err, d.rdma.hops.Close())
