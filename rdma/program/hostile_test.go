@@ -128,17 +128,17 @@ func TestHostileRequests(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	maps, err := os.Open("/proc/self/maps")
+	comm, err := os.OpenFile("/proc/self/comm", os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer maps.Close()
+	defer comm.Close()
 	readOnly, err := os.Open("/proc/self/mem")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer readOnly.Close()
-	for name, f := range map[string]*os.File{"a file": file, "another file of proc": maps, "memory that cannot be written": readOnly} {
+	for name, f := range map[string]*os.File{"a file": file, "another file of proc": comm, "memory that cannot be written": readOnly} {
 		if _, _, err := dial(t, s).call(request{op: uint32(opHello)}, int(f.Fd())); err == nil {
 			t.Errorf("%s is taken for the memory of a program", name)
 		}

@@ -228,6 +228,29 @@ func TestObjects(t *testing.T) {
 	if r := k.must(request{op: uint32(opAllocPD)}); r.object != x.pd {
 		t.Errorf("number %d is not used again", x.pd)
 	}
+	first := k.must(request{op: uint32(opCreateCQ), depth: 1, channel: none})
+	k.must(request{op: uint32(opDestroyCQ), object: first.object})
+	if r := k.must(request{op: uint32(opCreateCQ), depth: 1, channel: none}); r.object != first.object || r.generation == first.generation {
+		t.Errorf("number %d of generation %d, after %d of %d", r.object, r.generation, first.object, first.generation)
+	}
+}
+
+// TestPostsComeBeforeRequests posts without waking the loop, and changes the queue pair: what was posted is flushed.
+func TestPostsComeBeforeRequests(t *testing.T) {
+	s := openServer(t, Config{})
+	k := newClient(t, s)
+	x := newEnd(k)
+	v := recv{id: 8}
+	e := shmring.Entry{Connection: x.qp, Operation: submitRecv}
+	e.Length = uint8(store(e.Data[:], &v))
+	k.must(request{op: uint32(opModifyQP), object: x.qp, state: 1})
+	if ok, err := k.submit.Put(&e); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	k.must(request{op: uint32(opModifyQP), object: x.qp, state: 6})
+	if c := k.next(x.cq); c.id != 8 || transport.Status(c.status) != transport.Flushed {
+		t.Errorf("%+v", c)
+	}
 }
 
 // TestPostingWakesTheLoop posts after the loop has gone to sleep, many times.
