@@ -14,12 +14,14 @@ import (
 	"github.com/millrace/millrace/internal/app/convert"
 	"github.com/millrace/millrace/internal/app/doctor"
 	"github.com/millrace/millrace/internal/app/kernbench"
+	"github.com/millrace/millrace/internal/app/rdmaperf"
 	"github.com/millrace/millrace/internal/app/replay"
 	"github.com/millrace/millrace/internal/app/rulefile"
 	"github.com/millrace/millrace/internal/app/stackd"
 	l4control "github.com/millrace/millrace/l4/control"
 	"github.com/millrace/millrace/l4/inspection"
 	l7control "github.com/millrace/millrace/l7/control"
+	"github.com/millrace/millrace/rdma"
 	"github.com/millrace/millrace/shim"
 	"github.com/millrace/millrace/socket"
 	"github.com/millrace/millrace/tcp"
@@ -71,6 +73,9 @@ func TestJSONKeysAreAsRecorded(t *testing.T) {
 		{"replay --verify", replay.Verification{}},
 		{"stack up --check", stackCheckResult{}},
 		{"version", Build{}},
+		{"rdma bw", rdmaperf.Bandwidth{}},
+		{"rdma lat", rdmaperf.Latency{}},
+		{"rdma show", rdma.Report{}},
 		{"ws", wsMessage{}},
 	} {
 		fmt.Fprintf(&s, "%s:\n", d.command)
