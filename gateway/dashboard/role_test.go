@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -34,7 +35,8 @@ func TestTheRoleInABrowser(t *testing.T) {
 	p.View(1280, 900, false)
 	p.Go(s.URL + "/")
 	p.Await(`document.querySelector("#ready")?.textContent === "serving"`)
-	t.Logf("first paint after %s ms", p.Eval(`performance.getEntriesByName("first-contentful-paint")[0]?.startTime`))
+	logFirstPaint(t, p, s.URL+"/")
+	p.Await(`document.querySelector("#ready")?.textContent === "serving"`)
 	if got := p.Eval(`document.querySelector("#role").hidden`); got != "true" {
 		t.Errorf("without a role: hidden is %s", got)
 	}
@@ -66,4 +68,31 @@ func TestTheRoleInABrowser(t *testing.T) {
 	if faults := p.Faults(); len(faults) > 0 {
 		t.Errorf("the console has %s", faults)
 	}
+}
+
+// logFirstPaint logs the least time to the first paint of a page and of an empty one, of six loads each. A browser on a busy machine takes
+// many times that, so it is no limit.
+func logFirstPaint(t *testing.T, p *chromium.Page, url string) {
+	t.Helper()
+	empty := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		_, _ = io.WriteString(w, "<!doctype html><p>x")
+	}))
+	defer empty.Close()
+	least := map[string]float64{}
+	for range 6 {
+		for _, at := range []string{empty.URL, url} {
+			p.Go(at)
+			p.Await(`location.href.startsWith("` + at + `") && performance.getEntriesByName("first-contentful-paint").length > 0`)
+			ms, err := strconv.ParseFloat(p.Eval(`performance.getEntriesByName("first-contentful-paint")[0].startTime`), 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if was, ok := least[at]; !ok || ms < was {
+				least[at] = ms
+			}
+		}
+	}
+	t.Logf("first paint after %.0f ms, of an empty page %.0f ms", least[url], least[empty.URL])
+	p.Go(url)
 }
