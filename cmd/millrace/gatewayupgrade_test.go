@@ -44,8 +44,13 @@ pools: [{name: p, backends: [{name: a, address: "BACKEND"}]}]
 // newUpgradeSite starts a gateway, with more of the environment.
 func newUpgradeSite(t *testing.T, src string, env ...string) *upgradeSite {
 	t.Helper()
-	dir := t.TempDir()
-	s := &upgradeSite{t: t, file: filepath.Join(dir, "gw.yaml"), socket: filepath.Join(dir, "gw.sock"), addr: testport.Hold(t).String()}
+	return newUpgradeSiteAt(t, filepath.Join(t.TempDir(), "gw.sock"), src, env...)
+}
+
+// newUpgradeSiteAt has the control socket elsewhere.
+func newUpgradeSiteAt(t *testing.T, socket, src string, env ...string) *upgradeSite {
+	t.Helper()
+	s := &upgradeSite{t: t, file: filepath.Join(t.TempDir(), "gw.yaml"), socket: socket, addr: testport.Hold(t).String()}
 	s.write(src)
 	cmd := program("gateway", "-c", s.file)
 	cmd.Env = append(cmd.Env, env...)
