@@ -203,3 +203,32 @@ func TestNothingStays(t *testing.T) {
 		}
 	}
 }
+
+// TestCreditsFollowControls has as many messages without payload in flight as are permitted: the completion of one sends the credits that
+// had to wait, though no Read follows.
+func TestCreditsFollowControls(t *testing.T) {
+	c := openContext(t, 1, Config{})
+	a, b := connPair(t, c, c, ConnConfig{Buffers: 4}, ConnConfig{})
+	c.lock.Enter()
+	a.mu.Lock()
+	a.controls, a.posted, a.emptied = mostControls, mostControls, 3
+	a.grant()
+	waiting := a.emptied
+	a.mu.Unlock()
+	for range mostControls {
+		a.completed(Completion{ID: noBuffer, Op: OpSendImm}, false)
+	}
+	a.mu.Lock()
+	left := a.emptied
+	a.mu.Unlock()
+	c.makeReady(a.qp)
+	c.lock.Exit()
+	if waiting != 3 || left != 0 {
+		t.Errorf("%d credits waited, %d still do", waiting, left)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for b.credits != 4+3 {
+		b.changed.Wait()
+	}
+}

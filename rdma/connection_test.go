@@ -246,6 +246,9 @@ func TestDatagramsOfManagement(t *testing.T) {
 			t.Errorf("%s: %v, counted %d", name, v, c.gsi.dropped[x.why])
 		}
 	}
+	if send(far, request(c.addr, 900), nil); l.queue != nil || c.gsi.manager.HalfOpen() != 0 {
+		t.Error("a request from another address than its private data names waits")
+	}
 	if v := send(far, request(far, 1)[:100], nil); v != packet.DropTruncated {
 		t.Error(v)
 	}
