@@ -44,6 +44,8 @@ func TestGuardsOfCaddy(t *testing.T) {
 		{"a field of the server of credentials", inSite("\tforward_auth 127.0.0.1:9 {\n\t\turi /v\n\t\tcopy_headers X-Role\n\t}\n\t@no {\n\t\tpath /g/*\n\t\tnot header X-Role admin\n\t}\n\trespond @no 403"), "respond @no", map[string]string{
 			"/g/x | x-role: admin": "401", "/x | x-role: admin": "401",
 		}},
+		{"a redirect before a field is set", inSite("\trequest_header X-Role none\n\t@in header X-Role admin\n\tredir @in /in"), "", map[string]string{"/x | x-role: admin": "302", "/x": open}},
+		{"a field that is copied under another name", inSite("\thandle /g/* {\n\t\tforward_auth 127.0.0.1:9 {\n\t\t\turi /v\n\t\t\tcopy_headers A>X-Role\n\t\t}\n\t\t@no not header X-Role admin\n\t\trespond @no 403\n\t\treverse_proxy 127.0.0.1:1\n\t}"), "respond @no", map[string]string{"/x": open}},
 		{"a method that is set before", inSite("\tmethod POST\n\t@no {\n\t\tpath /g/*\n\t\tmethod POST\n\t}\n\trespond @no 403"), "respond @no", map[string]string{"/g/x": "403", "/x": open}},
 		{"a path that is rewritten before", inSite("\trewrite /old/* /g{path}\n\trespond /g/* 403"), "rewrite", map[string]string{"/old/x": "403", "/OLD/x": "403", "/g/x": "403", "/x": open}},
 		{"a prefix that is taken off before", inSite("\turi strip_prefix /api\n\tbasic_auth /g/* {\n\t\ta $2a$14$x\n\t}"), "uri", map[string]string{"/api/g/x": "403", "/API/g/x": "403", "/g/x": "403", "/x": open}},

@@ -269,6 +269,10 @@ func TestGuardsOfNginx(t *testing.T) {
 		{"rewritten to a guarded folder", inLocation("", `deny all; } rewrite ^/old/(.*)$ /g/$1 last; rewrite ^/legacy /g/x; rewrite ^/new/(.*) /o/$1 last; location /p/ { rewrite ^ /g/y last;`), "rewrite ^/old/(.*)$", map[string]string{
 			"/old/x": "403", "/legacy": "403", "/p/x": "403", "/new/x": open, "/x": open,
 		}},
+		{"a longer folder within, and an expression beside it", nested(`location /g/ { proxy_pass http://127.0.0.1:1; location /g/h/ { deny all; proxy_pass http://127.0.0.1:1; } location ~ \.cgi$ { proxy_pass http://127.0.0.1:4; } }`), "", map[string]string{
+			"/g/h/a": "403", "/g/a.cgi": "127.0.0.1-4",
+		}},
+		{"rewritten to a path that no guarded expression has", nested(`location ~ \.cgi$ { deny all; } rewrite ^/old$ /new last;`), "*", map[string]string{"/old": open, "/a.cgi": "403"}},
 		{"two ways of credentials", inLocation("", `auth_basic x; auth_basic_user_file /u; auth_request /no;`), "auth_request", map[string]string{"/g/x": "403"}},
 		{"requests at a time", inLocation("limit_conn_zone $binary_remote_addr zone=a:1m;", `limit_conn a 3;`), "", map[string]string{"/g/x": "limited " + guarded, "/x": open}},
 		{"rate of an unknown key", inLocation("limit_req_zone $cookie_x$unknown zone=a:1m rate=5r/s;", `limit_req zone=a;`), "", map[string]string{"/g/x": "limited " + guarded, "/x": open}},

@@ -93,6 +93,9 @@ func TestGuardsOfHAProxy(t *testing.T) {
 		{"a path that is replaced, and a backend that denies it", strings.Replace(inBackend(" http-request deny if { path_beg /g/a }"), "bind :80", "bind :80\n http-request set-uri /g/a if { path /go }", 1), "http-request set-uri", map[string]string{
 			"/go": "403", "/g/x": "app", "/x": "web",
 		}},
+		{"a path that is replaced, and the last backend denies it", "frontend f\n mode http\n bind :80\n http-request replace-path /old/(.*) /g/\\1\n default_backend web\nbackend web\n mode http\n http-request deny if { path_beg /g/ }\n server s 127.0.0.1:2\n", "http-request replace-path", map[string]string{
+			"/old/x": "403", "/g/x": "403", "/x": "web",
+		}},
 		{"names of hosts choose a backend", inFrontend(" use_backend web if { hdr_beg(host) static }"), "*", map[string]string{"/g/x": "app", "/x": "web"}},
 		{"load chooses a backend", inFrontend(" use_backend web if { nbsrv(app) lt 1 }"), "*", map[string]string{"/g/x": "app", "/x": "web"}},
 	})
