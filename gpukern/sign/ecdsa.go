@@ -52,10 +52,12 @@ func NewECDSAKey(key *standard.PrivateKey) (*ECDSAKey, error) {
 	default:
 		return nil, fmt.Errorf("%w: its curve is %s", ErrUnsuited, key.Params().Name)
 	}
-	var err error
-	if k.private, err = key.Bytes(); err != nil {
+	private, err := key.Bytes()
+	if err != nil {
 		return nil, err
 	}
+	// Clear overwrites this copy. Bytes can return the memory that crypto/ecdsa signs from meanwhile, in other goroutines.
+	k.private = slices.Clone(private)
 	if k.public, err = key.PublicKey.Bytes(); err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"crypto/rsa"
 	"crypto/sha256"
 	"reflect"
+	"slices"
 	"sync"
 	"testing"
 )
@@ -121,6 +122,29 @@ func TestRetireAnIdleKey(t *testing.T) {
 	s.Retire()
 	if d := sha256.Sum256(nil); s.Request(rand.Reader, d[:], crypto.SHA256) != nil {
 		t.Error("a retired key takes requests")
+	}
+}
+
+// TestClearLeavesTheKeyOfGo: what crypto/ecdsa has of a key stays as it is, since other goroutines sign by it.
+func TestClearLeavesTheKeyOfGo(t *testing.T) {
+	for _, curve := range []elliptic.Curve{elliptic.P256(), elliptic.P384()} {
+		key, err := ecdsa.GenerateKey(curve, rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		k, err := NewECDSAKey(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		memory, err := key.Bytes()
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := slices.Clone(memory)
+		k.Clear()
+		if !slices.Equal(memory, before) {
+			t.Errorf("%s: the memory of crypto/ecdsa is overwritten", curve.Params().Name)
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"math/big"
+	"slices"
 
 	"github.com/millrace/millrace/gpukern/cuda"
 	"github.com/millrace/millrace/gpukern/sign"
@@ -37,10 +38,12 @@ func (e *Engine) NewECDSAKey(key *ecdsa.PrivateKey) (*ECDSAKey, error) {
 	default:
 		return nil, fmt.Errorf("%w: its curve is %s", ErrUnsuited, key.Params().Name)
 	}
-	var err error
-	if k.private, err = key.Bytes(); err != nil {
+	private, err := key.Bytes()
+	if err != nil {
 		return nil, err
 	}
+	// Close overwrites this copy. Bytes can return the memory that crypto/ecdsa signs from meanwhile, in other goroutines.
+	k.private = slices.Clone(private)
 	public, err := key.PublicKey.Bytes()
 	if err != nil {
 		return nil, err

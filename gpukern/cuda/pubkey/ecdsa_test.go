@@ -8,6 +8,7 @@ import (
 	"crypto/sha512"
 	"errors"
 	"io"
+	"slices"
 	"testing"
 
 	"github.com/millrace/millrace/gpukern/cuda/offload"
@@ -73,6 +74,27 @@ func TestECDSASignaturesVerify(t *testing.T) {
 				b.onDevice(t, n)
 			})
 		})
+	}
+}
+
+// TestCloseLeavesTheKeyOfGo: what crypto/ecdsa has of a key stays as it is, since other goroutines sign by it.
+func TestCloseLeavesTheKeyOfGo(t *testing.T) {
+	b := openFake(t, Config{})
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, err := b.NewECDSAKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	memory, err := key.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := slices.Clone(memory)
+	if err := k.Close(); err != nil || !slices.Equal(memory, before) {
+		t.Errorf("%v, or the memory of crypto/ecdsa is overwritten", err)
 	}
 }
 
