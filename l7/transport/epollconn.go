@@ -152,6 +152,9 @@ func (c *epollConn) Read(p []byte) (int, error) {
 func (c *epollConn) receive(p []byte) (int, error) {
 	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(c.fd), uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)), 0, 0, 0)
 	if errno != 0 || n == 0 {
+		if errno == unix.EAGAIN && c.flags&readOn != 0 && unread(int(c.fd)) > 0 {
+			c.callLater() // at the urgent mark the kernel reads nothing while a signal is pending, such as those of preemption
+		}
 		return 0, c.readError(errno)
 	}
 	return int(n), nil

@@ -64,6 +64,13 @@ func getInt(fd, level, option int) int {
 	return int(v)
 }
 
+// unread returns how many bytes of the input of a socket wait, or 0.
+func unread(fd int) int {
+	var n int32
+	_, _, _ = unix.RawSyscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCINQ, uintptr(unsafe.Pointer(&n)))
+	return int(n)
+}
+
 // localAddr returns the local address of a socket, the zero value if it has none.
 func localAddr(fd int) netip.AddrPort {
 	var sa unix.RawSockaddrInet6

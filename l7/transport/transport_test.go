@@ -6,6 +6,8 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"os"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -394,6 +396,54 @@ func TestUrgentData(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestUrgentDataWhileSignalsArrive: Linux reads nothing at the urgent mark while the thread has a signal pending (tcp_recvmsg), and
+// reports no further edge.
+func TestUrgentDataWhileSignalsArrive(t *testing.T) {
+	w := newEpollWorld(t, 1, "127.0.0.1:0")
+	arrived, b, total := make(chan struct{}, 1), make([]byte, 100), 0
+	at, _ := w.listen(func(c Conn) Handler {
+		return handlerFunc(func(_ Conn, ev Events) {
+			n, _ := c.Read(b)
+			if total += n; n > 0 && total%len("abcde") == 0 {
+				arrived <- struct{}{}
+			}
+		})
+	})
+	c := w.connect(at)
+	ended, stop := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		interruptThreads(stop)
+	}()
+	defer func() { close(stop); <-ended }()
+	for range 500 {
+		sendUrgent(t, c, "abc")
+		if _, err := c.Write([]byte("de")); err != nil {
+			t.Error(err)
+		}
+		next(w, arrived, "the bytes")
+	}
+}
+
+// interruptThreads sends the signal of preemption to all threads of the process until stop is closed.
+func interruptThreads(stop <-chan struct{}) {
+	for {
+		threads, _ := os.ReadDir("/proc/self/task")
+		for range 20 {
+			for _, thread := range threads {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if id, err := strconv.Atoi(thread.Name()); err == nil {
+					_ = unix.Tgkill(os.Getpid(), id, unix.SIGURG) // the thread may have ended
+				}
+			}
+		}
+	}
 }
 
 // sendUrgent sends s, whose last byte is urgent.
