@@ -5,9 +5,8 @@ import (
 	"net"
 	"slices"
 	"syscall"
-	"unsafe"
 
-	"golang.org/x/sys/unix"
+	"github.com/millrace/millrace/internal/programsocket"
 )
 
 // greet answers HELLO: it compares sizes, and decides whether the process may use the stack. Its value is the program's
@@ -50,35 +49,5 @@ func (s *Server) inGroup(conn *net.UnixConn) bool {
 	if len(s.cfg.Groups) == 0 {
 		return false
 	}
-	cred, err := peerCredentials(conn)
-	if err != nil {
-		return false
-	}
-	if slices.Contains(s.cfg.Groups, cred.Gid) {
-		return true
-	}
-	for _, g := range peerGroups(conn) {
-		if slices.Contains(s.cfg.Groups, g) {
-			return true
-		}
-	}
-	return false
-}
-
-// peerGroups returns the supplementary groups of the process that connected (SO_PEERGROUPS).
-func peerGroups(conn *net.UnixConn) []uint32 {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return nil
-	}
-	groups := make([]uint32, 1<<16) // NGROUPS_MAX
-	size := uint32(len(groups) * 4)
-	_ = raw.Control(func(fd uintptr) {
-		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, fd, unix.SOL_SOCKET, unix.SO_PEERGROUPS,
-			uintptr(unsafe.Pointer(&groups[0])), uintptr(unsafe.Pointer(&size)), 0)
-		if errno != 0 {
-			size = 0
-		}
-	})
-	return groups[:size/4]
+	return slices.ContainsFunc(programsocket.Groups(conn), func(g uint32) bool { return slices.Contains(s.cfg.Groups, g) })
 }

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/millrace/millrace/internal/programsocket"
 	"github.com/millrace/millrace/socket"
 )
 
@@ -43,7 +44,7 @@ type channel struct {
 // newChannel returns nil if the connection is refused.
 func (s *Server) newChannel(conn *net.UnixConn) *channel {
 	c := &channel{s: s, conn: conn}
-	cred, err := peerCredentials(conn)
+	cred, err := programsocket.Credentials(conn)
 	if err != nil {
 		conn.Close()
 		return nil
@@ -101,17 +102,6 @@ func (c *channel) refuse(cause error) {
 		return
 	}
 	c.conn.Close()
-}
-
-func peerCredentials(conn *net.UnixConn) (cred *unix.Ucred, err error) {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return nil, err
-	}
-	if e := raw.Control(func(fd uintptr) { cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); e != nil {
-		return nil, e
-	}
-	return cred, err
 }
 
 // command returns the name of a process as ps(1) shows it; "" if it is gone or hidden.

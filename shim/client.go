@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/internal/programsocket"
 )
 
 // Node describes a running Server.
@@ -33,7 +35,7 @@ func Hello(path string) (Node, error) {
 		return Node{}, err
 	}
 	defer conn.Close()
-	cred, err := peerCredentials(conn)
+	cred, err := programsocket.Credentials(conn)
 	if err != nil {
 		return Node{}, err
 	}

@@ -5,12 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math/rand/v2"
 	"net"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -18,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/millrace/millrace/internal/programsocket"
 	"github.com/millrace/millrace/socket"
 )
 
@@ -165,7 +163,7 @@ func (s *Server) open() (err error) {
 	if s.private, err = newRegistrar(); err != nil {
 		return err
 	}
-	if s.control, err = listenControl(s.cfg.Path); err != nil {
+	if s.control, err = programsocket.Listen(s.cfg.Path, "programs"); err != nil {
 		return err
 	}
 	s.secret = openSecret(s.cfg.Path + ".key") // no other node has the path
@@ -211,49 +209,13 @@ func (s *Server) acceptAbstract() {
 // namePause is the interval at which acceptAbstract checks whether the name is free.
 const namePause = time.Second
 
-// listenControl makes the control socket. It replaces one that a killed process has left.
-func listenControl(path string) (*net.UnixListener, error) {
-	if err := os.Mkdir(filepath.Dir(path), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, err
-	}
-	addr := &net.UnixAddr{Name: path, Net: "unixpacket"}
-	if c, err := net.DialUnix("unixpacket", nil, addr); err == nil {
-		c.Close()
-		return nil, fmt.Errorf("a node serves programs at %s already (give this one another path)", path)
-	} else if info, e := os.Lstat(path); errors.Is(err, syscall.ECONNREFUSED) && e == nil && info.Mode()&fs.ModeSocket != 0 {
-		if err := os.Remove(path); err != nil {
-			return nil, err
-		}
-	}
-	l, err := net.ListenUnix("unixpacket", addr)
-	if err != nil {
-		return nil, err
-	}
-	// Whoever may open the socket has not been let in: HELLO decides (see admit).
-	if err = os.Chmod(path, 0o666); err != nil {
-		return nil, errors.Join(err, l.Close())
-	}
-	return l, nil
-}
-
-// acceptPause is the time that the control socket waits when the process has no descriptors left.
-const acceptPause = 50 * time.Millisecond
-
 // accept takes control channels until the listener is closed.
 func (s *Server) accept(l *net.UnixListener) {
-	for {
-		c, err := l.AcceptUnix()
-		switch {
-		case errors.Is(err, net.ErrClosed):
-			return
-		case err != nil: // EMFILE: something has to be closed first
-			time.Sleep(acceptPause)
-			continue
-		}
+	programsocket.Accept(l, func(c *net.UnixConn) {
 		if ch := s.newChannel(c); ch != nil {
 			s.work.Go(ch.serve)
 		}
-	}
+	})
 }
 
 // Close ends all channels and sockets. What programs have written and the stack has not taken is lost, and they get

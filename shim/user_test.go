@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/internal/programsocket"
 )
 
 // TestDescriptorLimit: a user gets no more descriptors of the node than its share, others go on, and all is given back.
@@ -144,7 +146,7 @@ func TestAFileIsNoServer(t *testing.T) {
 	if err := os.WriteFile(path, []byte("kept"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if l, err := listenControl(path); err == nil {
+	if l, err := programsocket.Listen(path, "programs"); err == nil {
 		l.Close()
 		t.Error("no error")
 	}

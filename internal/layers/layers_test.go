@@ -33,6 +33,7 @@ internal/rtnl     :
 internal/secretfile:
 internal/suggest  :
 internal/controlsocket:
+internal/programsocket:
 internal/ports    : wire clock
 internal/strictyaml: internal/excerpt internal/suggest
 ring              : packet
@@ -114,8 +115,8 @@ rdma              : packet clock wire pmd stack metrics node node/nexthop rdma/*
 socket            : packet ring clock wire pmd gpukern ip tcp tcp/stamp udp stack stack/host metrics
 shim/ring         :
 shim/ring/layoutgen:
-rdma/program      : metrics clock wire stack rdma rdma/memory rdma/transport shim/ring
-shim              : shim/ring metrics socket stack tcp tcp/cc wire clock
+rdma/program      : internal/programsocket metrics clock wire stack rdma rdma/memory rdma/transport shim/ring
+shim              : internal/programsocket shim/ring metrics socket stack tcp tcp/cc wire clock
 shim/notify       : shim
 .                 : wire gpukern ip node node/nexthop socket stack/host
 tls/clienthello   :

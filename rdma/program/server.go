@@ -4,19 +4,13 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
-	"syscall"
-	"time"
-	"unsafe"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/millrace/millrace/internal/programsocket"
 	"github.com/millrace/millrace/metrics"
 	"github.com/millrace/millrace/rdma"
 )
@@ -56,7 +50,7 @@ func New(cfg Config) (*Server, error) {
 	cfg.Programs = cmp.Or(cfg.Programs, 64)
 	s := &Server{cfg: cfg, programs: map[*program]struct{}{}, users: map[uint32]int{}}
 	var err error
-	if s.l, err = listen(cfg.Path); err != nil {
+	if s.l, err = programsocket.Listen(cfg.Path, "RDMA programs"); err != nil {
 		return nil, fmt.Errorf("rdma/program: %w", err)
 	}
 	h := cfg.Context.Enter()
@@ -67,57 +61,26 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// listen makes the control socket. It replaces one that a killed process has left.
-func listen(path string) (*net.UnixListener, error) {
-	if err := os.Mkdir(filepath.Dir(path), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, err
-	}
-	addr := &net.UnixAddr{Name: path, Net: "unixpacket"}
-	if c, err := net.DialUnix("unixpacket", nil, addr); err == nil {
-		c.Close()
-		return nil, fmt.Errorf("a node serves RDMA programs at %s already (give this one another path)", path)
-	} else if info, e := os.Lstat(path); errors.Is(err, syscall.ECONNREFUSED) && e == nil && info.Mode()&fs.ModeSocket != 0 {
-		if err := os.Remove(path); err != nil {
-			return nil, err
-		}
-	}
-	l, err := net.ListenUnix("unixpacket", addr)
-	if err != nil {
-		return nil, err
-	}
-	if err = os.Chmod(path, 0o666); err != nil { // admits decides
-		return nil, errors.Join(err, l.Close())
-	}
-	return l, nil
-}
-
-// acceptPause is the time that the control socket waits when the process has no descriptors left.
-const acceptPause = 50 * time.Millisecond
-
 func (s *Server) accept() {
-	for {
-		c, err := s.l.AcceptUnix()
-		switch {
-		case errors.Is(err, net.ErrClosed):
-			return
-		case err != nil: // EMFILE: something has to be closed first
-			time.Sleep(acceptPause)
-			continue
-		}
+	programsocket.Accept(s.l, func(c *net.UnixConn) {
 		if p := s.admit(c); p != nil {
 			s.work.Go(p.serve)
-		} else {
-			s.denied.Add(1)
-			c.Close()
+			return
 		}
-	}
+		s.denied.Add(1)
+		c.Close()
+	})
 }
 
 // admit returns the program at the other end, nil if it may not use the context.
 func (s *Server) admit(c *net.UnixConn) *program {
-	cred, groups, err := credentials(c)
+	cred, err := programsocket.Credentials(c)
 	if err != nil {
 		return nil
+	}
+	var groups []uint32
+	if len(s.cfg.Groups) > 0 {
+		groups = programsocket.Groups(c)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -147,31 +110,6 @@ func (s *Server) leave(p *program) {
 	if s.users[p.cred.Uid]--; s.users[p.cred.Uid] == 0 {
 		delete(s.users, p.cred.Uid)
 	}
-}
-
-// mostGroups bounds the supplementary groups of a program that are looked at.
-const mostGroups = 1024
-
-// credentials returns the user and the groups of the process at the other end.
-func credentials(c *net.UnixConn) (cred *unix.Ucred, groups []uint32, err error) {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return nil, nil, err
-	}
-	e := raw.Control(func(fd uintptr) {
-		if cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err != nil {
-			return
-		}
-		list := make([]uint32, mostGroups)
-		size := uint32(4 * len(list))
-		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, fd, unix.SOL_SOCKET, unix.SO_PEERGROUPS,
-			uintptr(unsafe.Pointer(&list[0])), uintptr(unsafe.Pointer(&size)), 0)
-		if errno != 0 {
-			size = 0 // more than mostGroups, or a kernel without it
-		}
-		groups = append(list[:size/4], cred.Gid)
-	})
-	return cred, groups, errors.Join(e, err)
 }
 
 // Close ends all programs: their connections to the node break, and what they have goes away. It may be called twice.
