@@ -144,28 +144,14 @@ func narrowed(a, b verdict) verdict {
 // routing reports whether all tests of a line that have no counterpart are on names of hosts, on paths or on the load of servers: they
 // choose among backends, and keep no client from one.
 func (h *haproxy) routing(p *proxy, words []string) bool {
-	i := slices.IndexFunc(words, func(w string) bool { return w == "if" || w == "unless" })
-	if i < 0 {
-		return true
-	}
 	h.edited = h.editedBefore(p, words)
-	for _, part := range splitWords(words[i+1:], "or", "||") {
-		for _, term := range terms(part) {
-			if h.term(p, term).known {
-				continue
-			}
-			tests := [][]string{term[min(2, len(term)):]}
-			if term[1] != "{" {
-				tests = nil
-				for _, l := range p.lines {
-					if l.words[0] == "acl" && l.arg(1) == term[1] {
-						tests = append(tests, l.words[2:])
-					}
-				}
-			}
-			if len(tests) == 0 || slices.ContainsFunc(tests, func(t []string) bool { return len(t) == 0 || !routingFetch(t[0]) }) {
-				return false
-			}
+	for _, term := range conditionTerms(words) {
+		if h.term(p, term).known {
+			continue
+		}
+		tests := p.testsOf(term)
+		if len(tests) == 0 || slices.ContainsFunc(tests, func(t []string) bool { return len(t) == 0 || !routingFetch(t[0]) }) {
+			return false
 		}
 	}
 	return true

@@ -86,6 +86,31 @@ func splitWords(words []string, at ...string) (parts [][]string) {
 	return append(parts, part)
 }
 
+// conditionTerms returns the terms of the condition of a line, of all its conjunctions; none where it has no condition.
+func conditionTerms(words []string) (list [][]string) {
+	i := slices.IndexFunc(words, func(w string) bool { return w == "if" || w == "unless" })
+	if i < 0 {
+		return nil
+	}
+	for _, part := range splitWords(words[i+1:], "or", "||") {
+		list = append(list, terms(part)...)
+	}
+	return list
+}
+
+// testsOf returns the tests that a term is about: its own in braces, or those of the lines of an ACL.
+func (p *proxy) testsOf(term []string) (tests [][]string) {
+	if term[1] == "{" {
+		return [][]string{term[min(2, len(term)):]}
+	}
+	for _, l := range p.lines {
+		if l.words[0] == "acl" && l.arg(1) == term[1] {
+			tests = append(tests, l.words[2:])
+		}
+	}
+	return tests
+}
+
 // terms splits a conjunction into names of ACLs and tests in braces, each with its negation.
 func terms(words []string) (list [][]string) {
 	for i := 0; i < len(words); i++ {

@@ -102,12 +102,12 @@ func (f *frontend) refusesByPath(x *line) bool {
 		switch {
 		case o == x:
 			behind = true
-		case o.words[0] == "use_backend" && f.h.readsPath(f.p, o.words):
+		case o.words[0] == "use_backend" && f.p.readsPath(o.words):
 			to := f.h.backends[o.arg(1)]
 			if to == nil || slices.ContainsFunc(to.lines, (*line).refuses) || to.last("server") == nil && to.last("server-template") == nil {
 				return true
 			}
-		case (behind || o.words[0] == "redirect") && o.refuses() && f.h.readsPath(f.p, o.words):
+		case (behind || o.words[0] == "redirect") && o.refuses() && f.p.readsPath(o.words):
 			return true
 		}
 	}
@@ -115,7 +115,7 @@ func (f *frontend) refusesByPath(x *line) bool {
 		return false
 	}
 	for _, b := range f.h.backends {
-		if b != f.p && slices.ContainsFunc(b.lines, func(o *line) bool { return o.refuses() && f.h.readsPath(b, o.words) }) {
+		if b != f.p && slices.ContainsFunc(b.lines, func(o *line) bool { return o.refuses() && b.readsPath(o.words) }) {
 			return true
 		}
 	}
@@ -123,28 +123,10 @@ func (f *frontend) refusesByPath(x *line) bool {
 }
 
 // readsPath reports whether the condition of a line has a sample of the path or of the query.
-func (h *haproxy) readsPath(p *proxy, words []string) bool {
-	i := slices.IndexFunc(words, func(w string) bool { return w == "if" || w == "unless" })
-	if i < 0 {
-		return false
-	}
-	for _, part := range splitWords(words[i+1:], "or", "||") {
-		for _, term := range terms(part) {
-			tests := [][]string{term[min(2, len(term)):]}
-			if term[1] != "{" {
-				tests = nil
-				for _, l := range p.lines {
-					if l.words[0] == "acl" && l.arg(1) == term[1] {
-						tests = append(tests, l.words[2:])
-					}
-				}
-			}
-			if slices.ContainsFunc(tests, func(t []string) bool { return len(t) > 0 && pathSample.MatchString(t[0]) }) {
-				return true
-			}
-		}
-	}
-	return false
+func (p *proxy) readsPath(words []string) bool {
+	return slices.ContainsFunc(conditionTerms(words), func(term []string) bool {
+		return slices.ContainsFunc(p.testsOf(term), func(t []string) bool { return len(t) > 0 && pathSample.MatchString(t[0]) })
+	})
 }
 
 var pathSample = regexp.MustCompile(`^(?:path|url|base|query|capture\.req\.uri)`)
