@@ -46,13 +46,9 @@ type huntBench struct {
 }
 
 func openHunt(e *harness.Env) (*harness.Bench, error) {
-	folder := os.Getenv("MILLRACE_RULES")
-	if folder == "" {
-		return nil, errors.New("MILLRACE_RULES names no folder of rules")
-	}
-	files, reason := role.SampleCaptures(e.Root)
-	if reason != "" {
-		return nil, errors.New(reason)
+	folder, files, err := inspectionInput(e)
+	if err != nil {
+		return nil, err
 	}
 	program := e.BuildMillrace()
 	if program.Absent != "" {

@@ -55,14 +55,22 @@ type inspectionBench struct {
 	version string
 }
 
-func openInspectionSuite(e *harness.Env) (*harness.Bench, error) {
-	folder := os.Getenv("MILLRACE_RULES")
-	if folder == "" {
-		return nil, errors.New("MILLRACE_RULES names no folder of rules")
+// inspectionInput returns the folder of rules and the captures of the suites of inspection.
+func inspectionInput(e *harness.Env) (folder string, captures []string, err error) {
+	if folder = os.Getenv("MILLRACE_RULES"); folder == "" {
+		return "", nil, errors.New("MILLRACE_RULES names no folder of rules")
 	}
-	files, reason := role.SampleCaptures(e.Root)
+	captures, reason := role.SampleCaptures(e.Root)
 	if reason != "" {
-		return nil, errors.New(reason)
+		return "", nil, errors.New(reason)
+	}
+	return folder, captures, nil
+}
+
+func openInspectionSuite(e *harness.Env) (*harness.Bench, error) {
+	folder, files, err := inspectionInput(e)
+	if err != nil {
+		return nil, err
 	}
 	dir, err := os.MkdirTemp("", "millrace-bench-")
 	if err != nil {
