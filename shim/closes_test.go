@@ -29,11 +29,7 @@ func TestCloseFreesPorts(t *testing.T) {
 		for _, mode := range oracleModes {
 			t.Run(part+"/"+mode.name, func(t *testing.T) {
 				t.Parallel()
-				b := newBed(t, func(c *Config) { c.ThroughLoop = mode.loop })
-				env := []string{"LD_PRELOAD=" + lib, "MILLRACE_SHIM=" + b.cfg.Path}
-				if mode.rings {
-					env = append(env, "MILLRACE_SHIM_RINGS=1")
-				}
+				env := mode.begin(t, lib)
 				if got := oracle(t, "closes", part, env...); !slices.Equal(got, want) {
 					t.Errorf("%s\non the kernel's stack:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 				}

@@ -13,12 +13,14 @@ var oracleParts = []string{
 	"refused", "refused-later", "refused-at-once", "connected", "resets", "halves", "fresh", "urgent", "pointers", "ended", "ended-unread", "ended-write",
 }
 
-// oracleModes are how the program reaches itself, and the lines that may differ from the kernel's stack.
-var oracleModes = []struct {
+// oracleMode is how the program reaches itself, and the lines that may differ from the kernel's stack.
+type oracleMode struct {
 	name        string
 	loop, rings bool
 	differ      []string
-}{
+}
+
+var oracleModes = []*oracleMode{
 	{name: "pair", differ: []string{ // docs/design/035-shim-cost.md: the kernel joins the two by AF_UNIX
 		"resets: SO_ERROR after SO_LINGER of 0: 0",
 		"ended: the first write: -1 EPIPE", "ended: SIGPIPE: 2",
@@ -28,6 +30,17 @@ var oracleModes = []struct {
 	{name: "loop", loop: true},
 	{name: "rings", loop: true, rings: true},
 	{name: "direct", rings: true, differ: []string{"resets: SO_ERROR after SO_LINGER of 0: 0", "ended: recv of the peer: 0"}},
+}
+
+// begin starts a server of the mode, and returns the environment in which programs use it by the library.
+func (m *oracleMode) begin(t *testing.T, lib string) []string {
+	t.Helper()
+	b := newBed(t, func(c *Config) { c.ThroughLoop = m.loop })
+	env := []string{"LD_PRELOAD=" + lib, "MILLRACE_SHIM=" + b.cfg.Path}
+	if m.rings {
+		env = append(env, "MILLRACE_SHIM_RINGS=1")
+	}
+	return env
 }
 
 // oracle runs a part of the program, and returns what it prints.
@@ -78,11 +91,7 @@ func TestOracle(t *testing.T) {
 	for _, mode := range oracleModes {
 		t.Run(mode.name, func(t *testing.T) {
 			t.Parallel()
-			b := newBed(t, func(c *Config) { c.ThroughLoop = mode.loop })
-			env := []string{"LD_PRELOAD=" + lib, "MILLRACE_SHIM=" + b.cfg.Path}
-			if mode.rings {
-				env = append(env, "MILLRACE_SHIM_RINGS=1")
-			}
+			env := mode.begin(t, lib)
 			for _, part := range oracleParts {
 				compareLines(t, part, oracle(t, "oracle", part, env...), want[part], mode.differ)
 			}
@@ -116,11 +125,7 @@ func TestRebind(t *testing.T) {
 		for _, mode := range oracleModes {
 			t.Run(part+"/"+mode.name, func(t *testing.T) {
 				t.Parallel()
-				b := newBed(t, func(c *Config) { c.ThroughLoop = mode.loop })
-				env := []string{"LD_PRELOAD=" + lib, "MILLRACE_SHIM=" + b.cfg.Path}
-				if mode.rings {
-					env = append(env, "MILLRACE_SHIM_RINGS=1")
-				}
+				env := mode.begin(t, lib)
 				compareLines(t, part, oracle(t, "rebind", part, env...), want, mode.differ)
 			})
 		}
@@ -139,11 +144,7 @@ func TestCorners(t *testing.T) {
 			}
 			t.Run(part+"/"+mode.name, func(t *testing.T) {
 				t.Parallel()
-				b := newBed(t, func(c *Config) { c.ThroughLoop = mode.loop })
-				env := []string{"LD_PRELOAD=" + lib, "MILLRACE_SHIM=" + b.cfg.Path}
-				if mode.rings {
-					env = append(env, "MILLRACE_SHIM_RINGS=1")
-				}
+				env := mode.begin(t, lib)
 				got := oracle(t, "corners", part, env...)
 				if !slices.Equal(got, want) {
 					t.Errorf("it printed\n%s\non the kernel's stack\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
