@@ -326,13 +326,17 @@ func TestServerProgram(t *testing.T) {
 func TestEndOfTheNode(t *testing.T) {
 	tiers(t, func(t *testing.T, rings bool) {
 		b := newBed(t, nil)
+		closed := make(chan error, 1) // a second Close, which the bed calls, does not wait for this one
 		args := b.serve(t, func(c net.Conn) {
 			_, _ = c.Write([]byte("some bytes"))
 			time.Sleep(50 * time.Millisecond)
-			_ = b.Server.Close()
+			closed <- b.Server.Close()
 		})
 		if err := b.program(t, rings, append([]string{"resets"}, args...)...).Run(); err != nil {
 			t.Fatal(err)
+		}
+		if err := <-closed; err != nil {
+			t.Error(err)
 		}
 	})
 }
