@@ -118,6 +118,10 @@ shim/ring/layoutgen:
 rdma/program      : internal/programsocket metrics clock wire stack rdma rdma/memory rdma/transport shim/ring
 shim              : internal/programsocket shim/ring metrics socket stack tcp tcp/cc wire clock
 shim/notify       : shim
+collective/schedule:
+collective/numeric:
+collective/link   :
+collective        : collective/link collective/numeric collective/schedule
 .                 : wire gpukern ip node node/nexthop socket stack/host
 tls/clienthello   :
 tls/handshake13   : gpukern/x25519 tls/clienthello
@@ -276,7 +280,7 @@ golang.org/x/term                 : cmd/millrace
 
 // pure lists the packages that have no goroutines, channels, locks, clocks, files or logs: time
 // and packets come in as arguments.
-var pure = []string{"packet", "wire", "clock", "filter", "filter/initial", "filter/inspect", "filter/inspect/applayer", "filter/inspect/ascii", "filter/inspect/httpmsg", "filter/inspect/inflate", "filter/reassembly", "filter/regex", "filter/signature", "l4/quiclb", "l4/role", "gateway/maglev", "l7/rewrite", "internal/random", "internal/ports", "ip", "udp", "tcp", "rdma/memory", "rdma/roce", "rdma/transport", "rdma/cm", "internal/testkit/netsim", "internal/testkit/script"}
+var pure = []string{"packet", "wire", "clock", "filter", "filter/initial", "filter/inspect", "filter/inspect/applayer", "filter/inspect/ascii", "filter/inspect/httpmsg", "filter/inspect/inflate", "filter/reassembly", "filter/regex", "filter/signature", "l4/quiclb", "l4/role", "gateway/maglev", "l7/rewrite", "internal/random", "internal/ports", "ip", "udp", "tcp", "rdma/memory", "rdma/roce", "rdma/transport", "rdma/cm", "collective/schedule", "collective/numeric", "internal/testkit/netsim", "internal/testkit/script"}
 
 const (
 	root   = "../.."
