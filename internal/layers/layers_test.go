@@ -201,6 +201,7 @@ internal/tools    :
 internal/testkit/checkout:
 internal/testkit/cavp: internal/testkit/checkout
 internal/testkit/wycheproof: internal/testkit/checkout
+internal/testkit/avx512:
 internal/testkit/blockcount:
 internal/testkit/browser:
 internal/testkit/chromium: websocket
