@@ -2,13 +2,13 @@ package x25519
 
 import "crypto/ecdh"
 
-// MultiplyAll sets products to scalars times points on the calling core: eight at once where the CPU has the lanes, else by
+// MultiplyAll sets products to scalars times points on the calling core: several at once where the CPU has the lanes, else by
 // crypto/ecdh. All three have one length. A point of low order gives zeros, which a key exchange must refuse (RFC 7748 6.1).
 func MultiplyAll(products, scalars, points [][Size]byte) {
 	if Supported() {
 		pass := NewPass()
-		for i := 0; i < len(products); i += Lanes {
-			end := min(len(products), i+Lanes)
+		for i := 0; i < len(products); i += pass.Lanes() {
+			end := min(len(products), i+pass.Lanes())
 			pass.Multiply(products[i:end], scalars[i:end], points[i:end])
 		}
 		return

@@ -53,7 +53,7 @@ func (x *Exchange) Secure() bool {
 // Clear overwrites the keys. The exchange can be used again.
 func (x *Exchange) Clear() { *x = Exchange{} }
 
-// exchangesAtOnce counts the exchanges that a pass computes. Each takes a lane for either product.
+// exchangesAtOnce is the most exchanges that a pass computes. Each takes a lane for either product.
 const exchangesAtOnce = Lanes / 2
 
 // Batch collects exchanges and computes several at once. It is for one loop, and not safe for concurrent use but by
@@ -81,10 +81,11 @@ func (b *Batch) Waiting() int { return len(b.waiting) }
 func (b *Batch) Run() {
 	waiting := b.waiting
 	b.waiting = b.spare[:0]
+	most := form.Lanes() / 2
 	for left := waiting; len(left) > 0; {
 		var group [exchangesAtOnce]*Exchange
 		n := 0
-		for n < len(group) && len(left) > 0 {
+		for n < most && len(left) > 0 {
 			if left[0].state == queued {
 				group[n] = left[0]
 				n++
@@ -107,10 +108,10 @@ func (b *Batch) Run() {
 	b.spare = waiting[:0]
 }
 
-// compute sets the results of exchanges that fit into one pass. Also for one exchange it takes less time than
-// crypto/ecdh, where the CPU has the instructions.
+// compute sets the results of exchanges that fit into one pass. Also for one exchange it takes less time than crypto/ecdh, where the
+// CPU has the instructions.
 func (b *Batch) compute(group []*Exchange) {
-	if !supported {
+	if !form.Vector() {
 		for _, x := range group {
 			x.alone()
 		}
@@ -127,7 +128,7 @@ func (b *Batch) compute(group []*Exchange) {
 		scalars[2*i+1], points[2*i+1] = x.Private, x.Peer
 	}
 	switch n := 2 * len(group); {
-	case n > Few:
+	case n > Few, n > 0 && !form.Wide():
 		b.pass.Multiply(products[:n], scalars[:n], points[:n])
 	case n > 0:
 		b.pass.MultiplyFew(products[:n], scalars[:n], points[:n])

@@ -1,5 +1,7 @@
 package x25519
 
+import "github.com/millrace/millrace/gpukern/field25519"
+
 // A lone exchange has two products, which would leave six lanes of a pass idle. Here each product has four lanes: x2, z2, x3 and z3 of
 // RFC 7748 5. A step of the ladder multiplies four times in them, where one lane multiplies ten times:
 //
@@ -17,11 +19,11 @@ const Few = 2
 
 // Orders of lanes, for both products, and what a step multiplies E and its neighbours by.
 var (
-	sameLanes  = row{0, 1, 2, 3, 4, 5, 6, 7}
-	otherTerms = row{0, 1, 1, 0, 4, 5, 5, 4} // A, B, B, A
-	exchanged  = row{1, 0, 0, 0, 5, 4, 4, 4} // BB, AA
-	divisors   = row{1, 1, 1, 1, 5, 5, 5, 5} // z2
-	narrow24   = row{0, 121665, 1, 1, 0, 121665, 1, 1}
+	sameLanes  = field25519.Row{0, 1, 2, 3, 4, 5, 6, 7}
+	otherTerms = field25519.Row{0, 1, 1, 0, 4, 5, 5, 4} // A, B, B, A
+	exchanged  = field25519.Row{1, 0, 0, 0, 5, 4, 4, 4} // BB, AA
+	divisors   = field25519.Row{1, 1, 1, 1, 5, 5, 5, 5} // z2
+	narrow24   = field25519.Row{0, 121665, 1, 1, 0, 121665, 1, 1}
 )
 
 // Bits of lanes.
@@ -32,10 +34,10 @@ const (
 	firstTwo  = 0x33
 )
 
-// MultiplyFew is Multiply for up to two products: for them it takes half of the time.
+// MultiplyFew is Multiply for up to two products: for them it takes half of the time. The form has eight lanes.
 func (p *Pass) MultiplyFew(products, scalars, points [][Size]byte) {
 	defer p.Clear()
-	state, one := p.left[:digits], &p.first[0]
+	state, one := p.left[:rows], &p.first[0]
 	for n := range scalars {
 		x2 := 4 * n
 		p.set(n, x2+3, &scalars[n], &points[n])
@@ -46,16 +48,16 @@ func (p *Pass) MultiplyFew(products, scalars, points [][Size]byte) {
 		state[0][x2], state[0][x2+3] = 1, 1 // x2, z3
 	}
 	p.narrowLadder(state)
-	permute(p.left[digits:], state, &divisors, allLanes)
+	p.f.Permute(p.left[rows:], state, &divisors, allLanes)
 	p.divide()
 	for n := range scalars {
-		p.result(&products[n], 4*n)
+		p.f.Bytes(&products[n], p.left[:rows], 4*n)
 	}
 }
 
 // narrowLadder is the loop of RFC 7748 5. An exchange of the sides is an order of the lanes, which the first instruction of a step
 // has in a register.
-func (p *Pass) narrowLadder(state element) {
+func (p *Pass) narrowLadder(state field25519.Element) {
 	m, n, q := p.t[0], p.t[1], p.t[2]
 	for t := 254; t >= 0; t-- {
 		for lane := range Lanes {
@@ -63,33 +65,14 @@ func (p *Pass) narrowLadder(state element) {
 			p.swap[lane] = uint64(lane) ^ (p.previous[lane]^bit)<<1
 			p.previous[lane] = bit
 		}
-		butterfly(m, state, p.swap, evenLanes)
-		permute(n, m, &otherTerms, allLanes)
-		multiply(q, m, n)
-		butterfly(m, q, &sameLanes, lanesOfX3)
-		permute(n, q, &exchanged, firstTwo)
-		scale(n, m, n, &narrow24)
-		multiply(q, m, n)
-		multiply(state, q, p.first)
+		p.f.Butterfly(m, state, p.swap, evenLanes)
+		p.f.Permute(n, m, &otherTerms, allLanes)
+		p.f.Multiply(q, m, n)
+		p.f.Butterfly(m, q, &sameLanes, lanesOfX3)
+		p.f.Permute(n, q, &exchanged, firstTwo)
+		p.f.Scale(n, m, n, &narrow24)
+		p.f.Multiply(q, m, n)
+		p.f.Multiply(state, q, p.first)
 	}
 	// Bit 0 of a clamped scalar is clear: the exchange that RFC 7748 has here does nothing.
-}
-
-// butterfly orders the lanes of src by index. It sets odd lanes to the difference of their pair, and even ones to the sum where sums has
-// their bit.
-func butterfly(dst, src element, index *row, sums uint64) {
-	if supported {
-		butterflyIFMA(&dst[0], &src[0], index, &bias[0], sums)
-	} else {
-		butterflyPlain(dst, src, index, sums)
-	}
-}
-
-// permute orders the lanes of src by index, and sets those to 0 whose bit keep does not have.
-func permute(dst, src element, index *row, keep uint64) {
-	if supported {
-		permuteIFMA(&dst[0], &src[0], index, keep)
-	} else {
-		permutePlain(dst, src, index, keep)
-	}
 }

@@ -5,170 +5,21 @@ import (
 	"crypto/ecdh"
 	"crypto/rand"
 	"encoding/hex"
-	"fmt"
-	"math/big"
-	mathrand "math/rand/v2"
 	"os"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/millrace/millrace/gpukern/montgomery"
+	"github.com/millrace/millrace/gpukern/field25519"
 	"github.com/millrace/millrace/internal/testkit/consttime"
 )
 
 // forms runs a test by the ways of computing that this machine has.
 func forms(t *testing.T, test func(t *testing.T)) {
-	vector := supported
-	defer func() { supported = vector }()
-	for _, form := range []bool{true, false} {
-		if form && !vector {
-			continue
-		}
-		supported = form
-		t.Run(fmt.Sprintf("vector %v", form), test)
-	}
-}
-
-var prime = func() *big.Int {
-	p := new(big.Int).Lsh(big.NewInt(1), 255)
-	return p.Sub(p, big.NewInt(19))
-}()
-
-// operand returns numbers of up to so many bits: often the largest, small ones, or those near multiples of the prime.
-func operand(r *mathrand.Rand, bits uint) (element, [Lanes]*big.Int) {
-	e := alignedRows(digits)
-	var numbers [Lanes]*big.Int
-	limit := new(big.Int).Lsh(big.NewInt(1), bits)
-	for lane := range numbers {
-		x := new(big.Int)
-		switch r.IntN(5) {
-		case 0:
-			x.Sub(limit, big.NewInt(1+r.Int64N(3)))
-		case 1:
-			x.SetInt64(r.Int64N(3))
-		case 2:
-			x.Add(x.Mul(prime, big.NewInt(r.Int64N(1<<(bits-255)))), big.NewInt(r.Int64N(40)))
-		default:
-			for range 5 {
-				x.Add(x.Lsh(x, 64), new(big.Int).SetUint64(r.Uint64()))
-			}
-		}
-		numbers[lane] = x.Mod(x, limit)
-		var d [digits]uint64
-		montgomery.SetBytes(d[:], x.Bytes())
-		for i, v := range d {
-			e[i][lane] = v
-		}
-	}
-	return e, numbers
-}
-
-func laneNumber(t *testing.T, e element, lane int) *big.Int {
-	t.Helper()
-	var d [digits]uint64
-	for i := range d {
-		if d[i] = e[i][lane]; d[i] > digitMask {
-			t.Fatalf("digit %d of lane %d is %x", i, lane, d[i])
-		}
-	}
-	p := make([]byte, 33)
-	montgomery.FillBytes(p, d[:])
-	return new(big.Int).SetBytes(p)
-}
-
-// check compares an element with numbers modulo the prime, and its length in bits.
-func check(t *testing.T, what string, e element, bits int, want func(lane int) *big.Int) {
-	t.Helper()
-	for lane := range Lanes {
-		got, w := laneNumber(t, e, lane), want(lane)
-		if got.BitLen() > bits {
-			t.Fatalf("%s: lane %d is %x, longer than %d bits", what, lane, got, bits)
-		}
-		if got.Mod(got, prime).Cmp(w.Mod(w, prime)) != 0 {
-			t.Fatalf("%s: lane %d is %x, want %x", what, lane, got, w)
-		}
-	}
-}
-
-// TestArithmeticIsThatOfBig compares each operation with math/big, up to the longest operands.
-func TestArithmeticIsThatOfBig(t *testing.T) {
-	forms(t, func(t *testing.T) {
-		r := mathrand.New(mathrand.NewPCG(1, 2))
-		dst, second := alignedRows(digits), alignedRows(digits)
-		for range 1000 {
-			a, aN := operand(r, 260)
-			b, bN := operand(r, 260)
-			multiply(dst, a, b)
-			check(t, "product", dst, 256, func(i int) *big.Int { return new(big.Int).Mul(aN[i], bN[i]) })
-			square(dst, a)
-			check(t, "square", dst, 256, func(i int) *big.Int { return new(big.Int).Mul(aN[i], aN[i]) })
-			factors := row{}
-			for i := range factors {
-				factors[i] = []uint64{121665, 0, 1, 1<<17 - 1}[r.IntN(4)]
-			}
-			scale(dst, a, b, &factors)
-			check(t, "scale", dst, 256, func(i int) *big.Int {
-				w := new(big.Int).Mul(aN[i], new(big.Int).SetUint64(factors[i]))
-				return w.Add(w, bN[i])
-			})
-			c, cN := operand(r, 256)
-			d, dN := operand(r, 256)
-			for i := range dN { // below 2^256 - 38, as products are
-				if limit := new(big.Int).Lsh(prime, 1); dN[i].Cmp(limit) >= 0 {
-					dN[i] = limit
-					for j := range d {
-						d[j][i] = bias[j][i]
-					}
-				}
-			}
-			addSubtract(dst, second, c, d)
-			check(t, "sum", dst, 257, func(i int) *big.Int { return new(big.Int).Add(cN[i], dN[i]) })
-			check(t, "difference", second, 257, func(i int) *big.Int { return new(big.Int).Sub(cN[i], dN[i]) })
-			addSubtract(c, d, c, d) // in place
-			for i := range c {
-				if c[i] != dst[i] || d[i] != second[i] {
-					t.Fatal("the sum or difference differs in place")
-				}
-			}
-		}
-	})
-}
-
-// TestVectorsAreThePlainForms compares every row of both forms.
-func TestVectorsAreThePlainForms(t *testing.T) {
-	if !supported {
-		t.Skip("this CPU has no AVX-512 IFMA")
-	}
-	defer func() { supported = true }()
-	r := mathrand.New(mathrand.NewPCG(3, 4))
-	p, q := NewPass(), NewPass()
-	for range 300 {
-		a, _ := operand(r, 255)
-		b, _ := operand(r, 255)
-		for lane := range Lanes {
-			p.swap[lane] = r.Uint64() & 1
-		}
-		*q.swap = *p.swap
-		for i, pass := range []*Pass{p, q} {
-			supported = i == 0
-			copy(pass.left, a)
-			copy(pass.left[digits:], b)
-			copy(pass.right, b)
-			copy(pass.right[digits:], a)
-			copy(pass.first, b)
-			pass.exchange(pass.swap)
-			pass.step()
-			pass.divide()
-			butterfly(pass.t[0], pass.t[1], &divisors, lanesOfX3)
-			permute(pass.t[2], pass.t[0], &otherTerms, firstTwo)
-			scale(pass.t[3], pass.t[0], pass.t[1], &narrow24)
-		}
-		for i := range p.rows {
-			if p.rows[i] != q.rows[i] {
-				t.Fatalf("row %d is %x, want %x", i, p.rows[i], q.rows[i])
-			}
-		}
+	best := form
+	defer func() { form = best }()
+	for _, form = range field25519.Forms() {
+		t.Run(form.Name(), test)
 	}
 }
 
@@ -182,13 +33,14 @@ func from(t *testing.T, text string) (b [Size]byte) {
 
 // product multiplies in one lane, beside others.
 func product(p *Pass, lane int, scalar, point [Size]byte) [Size]byte {
-	var scalars, points, products [Lanes][Size]byte
-	for i := range Lanes {
+	n := p.Lanes()
+	scalars, points, products := make([][Size]byte, n), make([][Size]byte, n), make([][Size]byte, n)
+	for i := range n {
 		scalars[i][3], points[i] = byte(i), Base
 	}
-	scalars[lane], points[lane] = scalar, point
-	p.Multiply(products[:], scalars[:], points[:])
-	return products[lane]
+	scalars[lane%n], points[lane%n] = scalar, point
+	p.Multiply(products, scalars, points)
+	return products[lane%n]
 }
 
 // TestRFC7748 has the vectors of RFC 7748 5.2: MILLRACE_X25519_MILLION asks for all iterations.
@@ -212,10 +64,10 @@ func TestRFC7748(t *testing.T) {
 			}
 		}
 		iterations, want := 1, "422c8e7a6227d7bca1350b3e2bb7279f7897b87bb6854b783c60e80311ae3079"
-		if supported {
+		if form.Vector() {
 			iterations, want = 1000, "684cf59ba83309552800ef566f2f4d3c1c3887c49360e3875f2eb94d99532c51"
 		}
-		if supported && os.Getenv("MILLRACE_X25519_MILLION") != "" {
+		if form.Vector() && os.Getenv("MILLRACE_X25519_MILLION") != "" {
 			iterations, want = 1000000, "7c3911e0ab2586fd864497297e575e6f3bc601c0883c30df5f4dd2d24f665424"
 		}
 		k, u := Base, Base
@@ -273,13 +125,13 @@ func TestProductsAreThoseOfECDH(t *testing.T) {
 	forms(t, func(t *testing.T) {
 		edges := edgePoints(t)
 		rounds := 64
-		if !supported {
+		if !form.Vector() {
 			rounds = 6
 		}
 		p := NewPass()
 		zero := 0
 		for round := range rounds {
-			n := 1 + round%Lanes
+			n := 1 + round%p.Lanes()
 			products, scalars, points := make([][Size]byte, n), make([][Size]byte, n), make([][Size]byte, n)
 			for i := range n {
 				rand.Read(scalars[i][:])
@@ -291,7 +143,7 @@ func TestProductsAreThoseOfECDH(t *testing.T) {
 					scalars[i] = [Size]byte(bytes.Repeat([]byte{byte(255 * (round % 2))}, Size))
 				}
 			}
-			if round%3 == 0 {
+			if round%3 == 0 && form.Wide() {
 				products, scalars, points = products[:min(n, Few)], scalars[:min(n, Few)], points[:min(n, Few)]
 				p.MultiplyFew(products, scalars, points)
 			} else {
@@ -313,13 +165,12 @@ func TestProductsAreThoseOfECDH(t *testing.T) {
 }
 
 func TestPublicKeys(t *testing.T) {
-	p := NewPass()
-	var scalars, points, products [Lanes][Size]byte
-	for i := range Lanes {
+	var scalars, points, products [Lanes + 1][Size]byte
+	for i := range points {
 		rand.Read(scalars[i][:])
 		points[i] = Base
 	}
-	p.Multiply(products[:], scalars[:], points[:])
+	MultiplyAll(products[:], scalars[:], points[:])
 	for i, k := range scalars {
 		private, err := ecdh.X25519().NewPrivateKey(k[:])
 		if err != nil {
@@ -335,10 +186,12 @@ func TestPublicKeys(t *testing.T) {
 func TestMultiplyClears(t *testing.T) {
 	p := NewPass()
 	product(p, 0, Base, Base)
-	var products [Few][Size]byte
-	p.MultiplyFew(products[:], [][Size]byte{Base, Base}, [][Size]byte{Base, Base})
+	if form.Wide() {
+		var products [Few][Size]byte
+		p.MultiplyFew(products[:], [][Size]byte{Base, Base}, [][Size]byte{Base, Base})
+	}
 	for i := range p.rows {
-		if p.rows[i] != (row{}) {
+		if p.rows[i] != (field25519.Row{}) {
 			t.Fatalf("row %d is %x", i, p.rows[i])
 		}
 	}
@@ -357,7 +210,8 @@ func TestMain(m *testing.M) {
 			}
 			points[i] = Base
 		}
-		return func() { p.Multiply(products[:], scalars[:], points[:]) }
+		n := p.Lanes()
+		return func() { p.Multiply(products[:n], scalars[:n], points[:n]) }
 	})
 	consttime.Subject("few", func(secret int) func() {
 		p := NewPass()
@@ -373,23 +227,27 @@ func TestMain(m *testing.M) {
 	os.Exit(consttime.Main(m))
 }
 
+// straight are the operations of the field, in assembly without a branch, and what only calls them.
+var straight = []string{"IFMA", "AVX2", ".(*Pass).step"}
+
 func TestBranchesDependOnNoSecret(t *testing.T) {
-	if !supported {
-		t.Skip("this CPU has no AVX-512 IFMA")
+	if !form.Vector() {
+		t.Skip("this CPU has no lanes")
 	}
 	secrets := 2
 	if os.Getenv(consttime.TimingEnv) != "" {
 		secrets = 3
 	}
-	consttime.Branches(t, "product", secrets, []string{"github.com/millrace/millrace/gpukern/"}, nil,
-		[]string{".multiply", ".square", ".scale", ".addSubtract", ".swapIFMA"})
-	consttime.Branches(t, "few", secrets, []string{"github.com/millrace/millrace/gpukern/"}, nil,
-		[]string{".multiply", ".square", ".scale", ".butterfly", ".permute"})
+	consttime.Branches(t, "product", secrets, []string{"github.com/millrace/millrace/gpukern/"}, nil, straight)
+	if !form.Wide() {
+		return
+	}
+	consttime.Branches(t, "few", secrets, []string{"github.com/millrace/millrace/gpukern/"}, nil, straight)
 }
 
 func TestTimeDependsOnNoSecret(t *testing.T) {
-	if !supported {
-		t.Skip("this CPU has no AVX-512 IFMA")
+	if !form.Vector() {
+		t.Skip("this CPU has no lanes")
 	}
 	p := NewPass()
 	var scalars, points, products [Lanes][Size]byte
@@ -401,7 +259,10 @@ func TestTimeDependsOnNoSecret(t *testing.T) {
 			}
 			points[i] = Base
 		}
-	}, func() { p.Multiply(products[:], scalars[:], points[:]) })
+	}, func() { p.Multiply(products[:p.Lanes()], scalars[:p.Lanes()], points[:p.Lanes()]) })
+	if !form.Wide() {
+		return
+	}
 	consttime.Timing(t, func(class int) {
 		for i := range Few {
 			rand.Read(scalars[i][:])
@@ -420,7 +281,8 @@ func cpuTime() int64 {
 	return t.Nano()
 }
 
-// BenchmarkMultiply makes eight key exchanges at once: a public key and a shared secret each; those of crypto/ecdh one by one.
+// BenchmarkMultiply makes as many key exchanges at once as there are lanes: a public key and a shared secret each; those of crypto/ecdh
+// one by one.
 func BenchmarkMultiply(b *testing.B) {
 	var scalars, bases, points, products [Lanes][Size]byte
 	for i := range Lanes {
@@ -428,15 +290,23 @@ func BenchmarkMultiply(b *testing.B) {
 		rand.Read(points[i][:])
 		bases[i] = Base
 	}
-	b.Run("eight", func(b *testing.B) {
-		p := NewPass()
-		start := cpuTime()
-		for b.Loop() {
-			p.Multiply(products[:], scalars[:], bases[:])
-			p.Multiply(products[:], scalars[:], points[:])
+	best := form
+	defer func() { form = best }()
+	for _, form = range field25519.Forms() {
+		if !form.Vector() {
+			continue
 		}
-		b.ReportMetric(float64(cpuTime()-start)/1000/float64(Lanes*b.N), "cpu-us/exchange")
-	})
+		b.Run(form.Name(), func(b *testing.B) {
+			p := NewPass()
+			n := p.Lanes()
+			start := cpuTime()
+			for b.Loop() {
+				p.Multiply(products[:n], scalars[:n], bases[:n])
+				p.Multiply(products[:n], scalars[:n], points[:n])
+			}
+			b.ReportMetric(float64(cpuTime()-start)/1000/float64(n*b.N), "cpu-us/exchange")
+		})
+	}
 	b.Run("crypto", func(b *testing.B) {
 		public, err := ecdh.X25519().NewPublicKey(points[0][:])
 		if err != nil {

@@ -61,7 +61,8 @@ gpukern/flow      : packet ring gpukern/image gpukern/tuple internal/random
 gpukern/montgomery:
 gpukern/ecdsa     : gpukern/montgomery
 gpukern/sign      : gpukern/ecdsa gpukern/montgomery
-gpukern/x25519    : gpukern/montgomery
+gpukern/field25519:
+gpukern/x25519    : gpukern/field25519
 gpukern/aead      : packet
 gpukern/digest    :
 gpukern/literal   : gpukern/image

@@ -104,7 +104,7 @@
 	VPMADD52LUQ Z22, Z25, Z9; \
 	VPMADD52HUQ Z22, Z25, Z24;
 
-// func multiplyIFMA(dst, a, b *row)
+// func multiplyIFMA(dst, a, b *Row)
 TEXT ·multiplyIFMA(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), DI
 	MOVQ a+8(FP), SI
@@ -135,7 +135,7 @@ TEXT ·multiplyIFMA(SB), NOSPLIT, $0-24
 	VPMADD52LUQ x, y, l; \
 	VPMADD52HUQ x, y, h;
 
-// func squareIFMA(dst, a *row)
+// func squareIFMA(dst, a *Row)
 //
 // Products of different digits are added once and doubled.
 TEXT ·squareIFMA(SB), NOSPLIT, $0-16
@@ -181,7 +181,7 @@ TEXT ·squareIFMA(SB), NOSPLIT, $0-16
 	VZEROUPPER
 	RET
 
-// func scaleIFMA(dst, a, b, factors *row)
+// func scaleIFMA(dst, a, b, factors *Row)
 //
 // dst gets factors*a + b.
 TEXT ·scaleIFMA(SB), NOSPLIT, $0-32
@@ -213,7 +213,7 @@ TEXT ·scaleIFMA(SB), NOSPLIT, $0-32
 	VZEROUPPER
 	RET
 
-// func addSubtractIFMA(sum, difference, a, b, bias *row)
+// func addSubtractIFMA(sum, difference, a, b, bias *Row)
 //
 // sum gets a + b, difference a - b + bias: digits without a reduction.
 TEXT ·addSubtractIFMA(SB), NOSPLIT, $0-40
@@ -269,7 +269,7 @@ TEXT ·addSubtractIFMA(SB), NOSPLIT, $0-40
 	VMOVDQU64 Z2, (64*i)(SI); \
 	VMOVDQU64 Z3, (64*i)(BX);
 
-// func swapIFMA(a, b, swap *row)
+// func swapIFMA(a, b, swap *Row)
 //
 // The ten rows of a and b are exchanged in lanes where swap is not 0.
 TEXT ·swapIFMA(SB), NOSPLIT, $0-24
@@ -299,7 +299,7 @@ TEXT ·swapIFMA(SB), NOSPLIT, $0-24
 	VPADDQ Z11, z, K2, z; \
 	VMOVDQA64 Z12, K1, z;
 
-// func butterflyIFMA(dst, src, index, bias *row, sums uint64)
+// func butterflyIFMA(dst, src, index, bias *Row, sums uint64)
 //
 // t is src in the order of index, and u is t with the lanes of each pair exchanged. Odd lanes of dst get u - t + bias, even ones
 // t + u where sums has their bit, and t elsewhere.
@@ -327,7 +327,7 @@ TEXT ·butterflyIFMA(SB), NOSPLIT, $0-40
 	VZEROUPPER
 	RET
 
-// func permuteIFMA(dst, src, index *row, keep uint64)
+// func permuteIFMA(dst, src, index *Row, keep uint64)
 //
 // dst gets src in the order of index, and 0 in lanes whose bit keep does not have.
 TEXT ·permuteIFMA(SB), NOSPLIT, $0-32
@@ -343,5 +343,58 @@ TEXT ·permuteIFMA(SB), NOSPLIT, $0-32
 	VPERMQ.Z 192(SI), Z28, K1, Z8
 	VPERMQ.Z 256(SI), Z28, K1, Z9
 	STORE(DI)
+	VZEROUPPER
+	RET
+
+// CHOOSE has the words at SI that Z28 names in z: VPERMT2Q reads all 16.
+#define CHOOSE(i, z) \
+	VMOVDQU64 (128*i)(SI), z; \
+	VPERMT2Q (128*i+64)(SI), Z28, z; \
+	VMOVDQU64 z, (64*i)(DI);
+
+// func chooseIFMA(dst *Row, window *uint64, index *Row)
+TEXT ·chooseIFMA(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ window+8(FP), SI
+	MOVQ index+16(FP), BX
+	VMOVDQU64 (BX), Z28
+	CHOOSE(0, Z0)
+	CHOOSE(1, Z1)
+	CHOOSE(2, Z2)
+	CHOOSE(3, Z3)
+	CHOOSE(4, Z4)
+	CHOOSE(5, Z5)
+	CHOOSE(6, Z6)
+	CHOOSE(7, Z7)
+	CHOOSE(8, Z8)
+	CHOOSE(9, Z9)
+	CHOOSE(10, Z10)
+	CHOOSE(11, Z11)
+	CHOOSE(12, Z12)
+	CHOOSE(13, Z13)
+	CHOOSE(14, Z14)
+	VZEROUPPER
+	RET
+
+// func gatherIFMA(dst *Row, base *uint64, offsets *Row, words, stride uint64)
+//
+// Row i of dst gets the words at base + offsets + i*stride.
+TEXT ·gatherIFMA(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), DI
+	MOVQ base+8(FP), SI
+	MOVQ offsets+16(FP), BX
+	MOVQ words+24(FP), CX
+	MOVQ stride+32(FP), DX
+	VMOVDQU64 (BX), Z1
+	MOVL $0xff, AX
+nextWord:
+	KMOVW AX, K1
+	VPXORQ Z2, Z2, Z2
+	VPGATHERQQ (SI)(Z1*1), K1, Z2
+	VMOVDQU64 Z2, (DI)
+	ADDQ $64, DI
+	ADDQ DX, SI
+	DECQ CX
+	JNZ nextWord
 	VZEROUPPER
 	RET
