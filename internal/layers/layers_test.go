@@ -62,6 +62,7 @@ gpukern/montgomery:
 gpukern/ecdsa     : gpukern/montgomery
 gpukern/sign      : gpukern/ecdsa gpukern/montgomery
 gpukern/field25519:
+gpukern/ed25519   : gpukern/field25519
 gpukern/x25519    : gpukern/field25519
 gpukern/aead      : packet
 gpukern/digest    :
