@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/millrace/millrace/gpukern/ecdsa"
+	"github.com/millrace/millrace/gpukern/ed25519"
 	"github.com/millrace/millrace/gpukern/montgomery"
 )
 
@@ -18,7 +19,7 @@ var ErrFault = errors.New("sign: a signature failed its verification and was dis
 type Request struct {
 	Key    Key
 	Random io.Reader // salts of PSS; hedges the nonces of ECDSA
-	Digest []byte
+	Digest []byte    // of Ed25519 the message
 	Opts   crypto.SignerOpts
 
 	Signature []byte
@@ -61,9 +62,9 @@ func (r *Request) end(state requestState) {
 // Stats counts the work of a Batch.
 type Stats struct {
 	Signatures uint64 // made in passes, and verified
-	Passes     uint64 // each makes up to four signatures of RSA, or eight of ECDSA
+	Passes     uint64 // each makes up to four signatures of RSA, or eight of ECDSA and Ed25519
 	Faults     uint64 // signatures that failed their verification, or were made beside one that did
-	Alone      uint64 // made by crypto/ecdsa: a pass of so few takes longer, or the key has no table
+	Alone      uint64 // made by crypto/ecdsa and crypto/ed25519: a pass of so few takes longer, or the key has no table
 }
 
 // Add adds the counts of another batch.
@@ -77,7 +78,7 @@ func (s *Stats) Add(o Stats) {
 // counters are those of Stats: the loop writes them, and any goroutine reads.
 type counters struct{ signatures, passes, faults, alone atomic.Uint64 }
 
-// Key is a private key that batches sign with: an RSAKey or an ECDSAKey.
+// Key is a private key that batches sign with: an RSAKey, an ECDSAKey or an Ed25519Key.
 type Key interface {
 	// takes reports whether a batch signs a digest of that kind.
 	takes(opts crypto.SignerOpts) bool
@@ -105,6 +106,7 @@ type Batch struct {
 	spare    []*Request                // the memory of the last waiting ones
 	powers   map[int]*montgomery.Power // by blocks
 	passes   map[*ecdsa.Curve]*ecdsa.Pass
+	ed25519  *ed25519.Pass
 	counters counters
 }
 

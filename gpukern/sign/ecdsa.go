@@ -6,10 +6,7 @@ import (
 	"crypto/elliptic"
 	"fmt"
 	"io"
-	"runtime"
 	"slices"
-	"sync"
-	"sync/atomic"
 
 	"github.com/millrace/millrace/gpukern/ecdsa"
 )
@@ -20,15 +17,6 @@ const (
 	fewestP384 = 1
 )
 
-// A table costs as much as passes save in about so many signatures: keys that are used less often than that have none.
-const usesAlone = 8
-
-// mostTables bounds the memory of tables: 21 MB on P-256, 50 MB on P-384. Keys beyond sign by crypto/ecdsa.
-const mostTables = 512
-
-// tables counts those of this process.
-var tables atomic.Int64
-
 // ECDSAKey is a private key on P-256 or P-384. From its ninth signature on it has a table for passes, which takes 0.3 ms to
 // compute, or 1.2 ms on P-384. It is safe for concurrent use until Clear.
 type ECDSAKey struct {
@@ -36,9 +24,7 @@ type ECDSAKey struct {
 	private, public []byte
 	curve           func() *ecdsa.Curve
 	fewest          int
-	uses            atomic.Int64
-	once            sync.Once
-	digits          atomic.Pointer[ecdsa.Key]
+	keyTable[ecdsa.Key]
 }
 
 // NewECDSAKey prepares a key. It returns ErrUnsuited for other curves.
@@ -65,28 +51,12 @@ func NewECDSAKey(key *standard.PrivateKey) (*ECDSAKey, error) {
 }
 
 // ready reports whether passes sign with the key. It counts a use.
-func (k *ECDSAKey) ready() bool {
-	if k.digits.Load() == nil && k.uses.Add(1) > usesAlone {
-		k.prepare()
-	}
-	return k.digits.Load() != nil
-}
+func (k *ECDSAKey) ready() bool { return k.used(k.newTable) }
 
-// prepare computes the table, unless there are too many.
-func (k *ECDSAKey) prepare() {
-	k.once.Do(func() {
-		if tables.Add(1) > mostTables {
-			tables.Add(-1)
-			return
-		}
-		d, err := ecdsa.NewKey(k.curve(), k.private, k.public)
-		if err != nil { // never: the encodings have the lengths of the curve
-			tables.Add(-1)
-			return
-		}
-		runtime.AddCleanup(d, func(n int64) { tables.Add(-n) }, 1)
-		k.digits.Store(d)
-	})
+func (k *ECDSAKey) prepare() { k.compute(k.newTable) }
+
+func (k *ECDSAKey) newTable() (*ecdsa.Key, error) {
+	return ecdsa.NewKey(k.curve(), k.private, k.public) // never an error: the encodings have the lengths of the curve
 }
 
 func (k *ECDSAKey) shape() shape {

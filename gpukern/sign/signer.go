@@ -3,12 +3,15 @@ package sign
 import (
 	"crypto"
 	"crypto/ecdsa"
+	standard "crypto/ed25519"
 	"crypto/elliptic"
 	"crypto/fips140"
 	"crypto/rsa"
 	"io"
 	"sync"
 	"sync/atomic"
+
+	"github.com/millrace/millrace/gpukern/ed25519"
 )
 
 // Signer is a private key that signs by a Batch: alone, or together with others by Request. It is safe for concurrent use.
@@ -49,14 +52,20 @@ func (s RSASigner) Decrypt(random io.Reader, ciphertext []byte, opts crypto.Decr
 // cheap: what a batch needs is computed before the first signature. In the FIPS 140-3 mode of Go keys stay what
 // they are, as only its own module is validated.
 func Wrap(key crypto.PrivateKey) crypto.PrivateKey {
-	if !Supported() || fips140.Enabled() {
+	if fips140.Enabled() {
 		return key
 	}
 	switch k := key.(type) {
 	case *rsa.PrivateKey:
-		return NewRSASigner(k)
+		if Supported() {
+			return NewRSASigner(k)
+		}
+	case standard.PrivateKey:
+		if ed25519.Supported() {
+			return NewSigner(k)
+		}
 	case *ecdsa.PrivateKey:
-		if k.Curve == elliptic.P256() || k.Curve == elliptic.P384() {
+		if Supported() && (k.Curve == elliptic.P256() || k.Curve == elliptic.P384()) {
 			return NewSigner(k)
 		}
 	}
@@ -102,7 +111,7 @@ func (s *Signer) Request(random io.Reader, digest []byte, opts crypto.SignerOpts
 func (s *Signer) Prepare() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if k, ok := s.prepare().(*ECDSAKey); ok {
+	if k, ok := s.prepare().(interface{ prepare() }); ok {
 		k.prepare()
 	}
 }
@@ -148,6 +157,10 @@ func (s *Signer) prepare() Key {
 			}
 		case *ecdsa.PrivateKey:
 			if own, err := NewECDSAKey(k); err == nil {
+				s.batch = own
+			}
+		case standard.PrivateKey:
+			if own, err := NewEd25519Key(k); err == nil {
 				s.batch = own
 			}
 		}

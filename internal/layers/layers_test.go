@@ -60,7 +60,7 @@ gpukern/acl       : gpukern/image gpukern/lpm gpukern/tuple
 gpukern/flow      : packet ring gpukern/image gpukern/tuple internal/random
 gpukern/montgomery:
 gpukern/ecdsa     : gpukern/montgomery
-gpukern/sign      : gpukern/ecdsa gpukern/montgomery
+gpukern/sign      : gpukern/ecdsa gpukern/ed25519 gpukern/montgomery
 gpukern/field25519:
 gpukern/ed25519   : gpukern/field25519
 gpukern/x25519    : gpukern/field25519
