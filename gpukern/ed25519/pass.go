@@ -11,7 +11,7 @@ import (
 // MaxLanes is the most operations that a pass has.
 const MaxLanes = field25519.MaxLanes
 
-// form is how this CPU computes. Tests exchange it.
+// form is the fastest one of this CPU. Tests exchange it.
 var form = field25519.Best()
 
 // Supported reports whether the CPU computes the lanes in vector units. Without, crypto/ed25519 is faster.

@@ -68,7 +68,7 @@ func little(digits string) (b [32]byte) {
 	return b
 }
 
-// arithmetic is what formulas need.
+// arithmetic has the form, constants and temporaries of formulas.
 type arithmetic struct {
 	f *field25519.Form
 	c *constants

@@ -18,7 +18,7 @@ const (
 // limbs is a number in five limbs of 52 or 51 bits.
 type limbs [rows]uint64
 
-// word returns the words of an element: row after row, lane after lane.
+// words returns the words of an element: row after row, lane after lane.
 func (e Element) words() *[rows * MaxLanes]uint64 {
 	return (*[rows * MaxLanes]uint64)(unsafe.Pointer(unsafe.SliceData(e[:rows])))
 }
@@ -127,7 +127,7 @@ func addWord(w *[5]uint64, v uint64) {
 	}
 }
 
-// ifmaBias and avx2Bias return 2*(2^255 - 19) in the digits of a form, whose topmost one is longer.
+// ifmaBias returns 2*(2^255 - 19) in digits, of which the topmost one is longer.
 func ifmaBias() Element {
 	e := Element(Rows(rows))
 	l := limbs{digitMask - 37, digitMask, digitMask, digitMask, 1<<48 - 1}
@@ -139,7 +139,7 @@ func ifmaBias() Element {
 	return e
 }
 
-// In avx2Bias each digit is twice that of 2^255 - 19, so that no difference of digits is negative.
+// avx2Bias is ifmaBias for AVX2. Each digit is twice that of 2^255 - 19, so that no difference of digits is negative.
 func avx2Bias() Element {
 	e := Element(Rows(rows))
 	w := e.words()

@@ -10,7 +10,7 @@ const (
 
 const rows = field25519.ElementRows
 
-// form is how this CPU computes. Tests exchange it.
+// form is the fastest one of this CPU. Tests exchange it.
 var form = field25519.Best()
 
 // a24 is (486662 - 2) / 4 (RFC 7748 4.1), for each lane.

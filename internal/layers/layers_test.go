@@ -60,9 +60,9 @@ gpukern/acl       : gpukern/image gpukern/lpm gpukern/tuple
 gpukern/flow      : packet ring gpukern/image gpukern/tuple internal/random
 gpukern/montgomery:
 gpukern/ecdsa     : gpukern/montgomery
-gpukern/sign      : gpukern/ecdsa gpukern/ed25519 gpukern/montgomery
 gpukern/field25519:
 gpukern/ed25519   : gpukern/field25519
+gpukern/sign      : gpukern/ecdsa gpukern/ed25519 gpukern/montgomery
 gpukern/x25519    : gpukern/field25519
 gpukern/aead      : packet
 gpukern/digest    :
