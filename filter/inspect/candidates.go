@@ -79,9 +79,10 @@ func (e *Engine) ordered() []candidate {
 	return e.cands
 }
 
-// scan makes the rules candidates whose content is in text. The list of matches has no bound: decoys hide nothing.
-func (e *Engine) scan(g *group, text []byte) {
-	e.found = g.set.Scan(nil, text, 0, e.found[:0])
+// scan makes the rules candidates whose content ends in text; tail is what comes before it. The list of matches has no bound: decoys hide
+// nothing.
+func (e *Engine) scan(g *group, tail, text []byte) {
+	e.found = g.set.Scan(tail, text, 0, e.found[:0])
 	for _, m := range e.found {
 		for _, q := range g.rules[m.Rule] {
 			e.add(q, 0)

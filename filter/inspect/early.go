@@ -25,10 +25,11 @@ type earlyMessage struct {
 	stage   earlyStage
 	line    bool      // the first line alone is being evaluated
 	scanned int       // bytes of httpmsg.Message.Growing that were searched
+	by      uint32    // generation of the rules whose contents these were searched for
 	parts   bool      // the body has files that begin later
 	failed  bool      // the body is not in its coding: growing is the body as it came
 	matched []ruleKey // few
-	waiting []ruleRef // rules of the body a content of which was found
+	waiting []ruleRef // rules of which a content was found, and that are not decided: candidates of the end too, which does not search again
 }
 
 // earlyStage is the evaluated part of a message.
@@ -109,6 +110,32 @@ func (m *earlyMessage) has(q *rule) bool {
 	return q.body == bodyNone
 }
 
+// searched returns how many bytes of the growing body were searched for the contents of the present rules.
+func (m *earlyMessage) searched(r *Rules) int {
+	if m.by != r.generation {
+		return 0
+	}
+	return m.scanned
+}
+
+// addWaiting makes the rules candidates that wait.
+func (e *Engine) addWaiting(early *earlyMessage) {
+	for _, ref := range early.waiting {
+		if q := e.rules.current(ref); q != nil {
+			e.add(q, 0)
+		}
+	}
+}
+
+// ended evaluates what is left of a message at its end: e.tx has its buffers, and body is what bodyGrown was given of it.
+func (e *Engine) ended(p *packet, early *earlyMessage, body []byte) {
+	if early.stage > earlyNothing {
+		e.tx.early, e.tx.body = early, body
+	}
+	e.transact(p)
+	e.tx.early, e.tx.body = nil, nil
+}
+
 // add notes that a rule has matched.
 func (m *earlyMessage) add(q *rule) {
 	if m != nil {
@@ -166,16 +193,20 @@ func hasVersion(b []byte) bool {
 // httpGrown evaluates the rules that the new bytes of a body may complete.
 func (e *Engine) httpGrown(p *packet, s *httpSide) {
 	m := &s.msg
+	e.bodyGrown(p, &m.early, m.growing(), func() { m.Fill(&e.tx.Message, p.dir) })
+}
+
+// growing returns the body that earlyMessage.scanned counts in. That is another one from the byte on at which the coding fails.
+func (m *httpMessage) growing() []byte {
 	if failed := m.Coding != nil && m.Coding.Failed(); failed != m.early.failed {
 		m.early.failed, m.early.scanned = true, 0
 	}
-	body := m.Growing()
-	e.bodyGrown(p, &m.early, body, func() { m.Fill(&e.tx.Message, p.dir) })
+	return m.Growing()
 }
 
 // bodyGrown evaluates the rules that the new bytes of a body may complete. fill fills the buffers of its message.
 func (e *Engine) bodyGrown(p *packet, early *earlyMessage, body []byte, fill func()) {
-	before := early.scanned
+	before := early.searched(e.rules)
 	if early.stage < earlyHead || before == len(body) {
 		return
 	}
@@ -185,22 +216,13 @@ func (e *Engine) bodyGrown(p *packet, early *earlyMessage, body []byte, fill fun
 		return
 	}
 	began := e.eval.work
-	early.scanned = len(body)
+	early.scanned, early.by = len(body), e.rules.generation
 	defer func() { f.spent += e.eval.work - began + len(body)/scanWork }()
 	e.begin()
-	for _, ref := range early.waiting {
-		if q := e.rules.current(ref); q != nil {
-			e.add(q, 0)
-		}
-	}
+	e.addWaiting(early)
 	for _, g := range e.rules.groups {
-		if isBody(g.buffer) && len(g.transforms) == 0 {
-			e.found = g.set.Scan(body[:before], body[before:], 0, e.found[:0])
-			for _, o := range e.found {
-				for _, q := range g.rules[o.Rule] {
-					e.add(q, 0)
-				}
-			}
+		if g.grows && g.dir&p.dir != 0 {
+			e.scan(g, body[:before], body[before:])
 		}
 	}
 	filled := e.rules.asksForNames && (before == 0 || early.parts)
@@ -208,13 +230,12 @@ func (e *Engine) bodyGrown(p *packet, early *earlyMessage, body []byte, fill fun
 		fill()
 		e.namesFound()
 	}
-	if len(e.cands) > 0 {
-		if !filled {
-			fill()
-		}
-		e.grown(p, early)
+	if !filled && slices.ContainsFunc(e.cands, func(c candidate) bool { return c.q.body == bodyGrows }) {
+		filled = true
+		fill()
 	}
-	if filled || len(e.cands) > 0 {
+	e.grown(p, early)
+	if filled {
 		f.spent += fileWork * len(e.tx.Buffers[signature.FileData])
 	}
 }
@@ -232,7 +253,7 @@ func (e *Engine) namesFound() {
 			if len(g.transforms) > 0 {
 				text = transformed(g.transforms, text)
 			}
-			e.scan(g, text)
+			e.scan(g, nil, text)
 		}
 	}
 	for _, q := range e.rules.txs[signature.FileName] {
@@ -240,15 +261,15 @@ func (e *Engine) namesFound() {
 	}
 }
 
-// grown evaluates the candidates on what there is of a message.
+// grown evaluates the candidates on what there is of a message. Those that need all of it wait.
 func (e *Engine) grown(p *packet, early *earlyMessage) {
 	early.waiting = early.waiting[:0]
 	for _, c := range e.ordered() {
 		q := c.q
-		if q.body != bodyGrows || q.dir&p.dir == 0 || early.has(q) {
+		if q.dir&p.dir == 0 || early.has(q) {
 			continue
 		}
-		if e.present(q) && e.admits(q, p) && e.txParts(q, p) {
+		if q.body == bodyGrows && e.present(q) && e.admits(q, p) && e.txParts(q, p) {
 			early.add(q)
 			e.matched(q, p, e.tx.Text)
 		} else {

@@ -68,11 +68,7 @@ func (f *file) End(d signature.Direction) {
 	}
 	e, p := f.h.e, f.h.packetOf(d)
 	e.fileBuffers(p, f)
-	if f.early.stage > earlyNothing {
-		e.tx.early = &f.early
-	}
-	e.transact(p)
-	e.tx.early = nil
+	e.ended(p, &f.early, f.body)
 	f.sent, f.body, f.early = true, nil, earlyMessage{}
 }
 

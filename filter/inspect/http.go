@@ -338,9 +338,5 @@ func (e *Engine) httpEnd(f *flow) {
 func (e *Engine) httpInspect(p *packet, s *httpSide) {
 	s.sent = true
 	s.msg.Fill(&e.tx.Message, p.dir)
-	if s.msg.early.stage > earlyNothing {
-		e.tx.early = &s.msg.early
-	}
-	e.transact(p)
-	e.tx.early = nil
+	e.ended(p, &s.msg.early, s.msg.growing())
 }

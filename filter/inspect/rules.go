@@ -108,6 +108,8 @@ func (r *Rules) Unfiltered() (list []*signature.Rule) {
 // group is the rules whose contents are searched in the same bytes at once.
 type group struct {
 	buffer     signature.Buffer
+	dir        signature.Direction // of its rules: messages of the other one are not searched
+	grows      bool                // these bytes are those of a body, which is searched as it grows
 	transforms []signature.Transform
 	patterns   []literal.Pattern
 	rules      [][]*rule // by pattern, counted from 1
@@ -419,7 +421,10 @@ func (r *Rules) group(p *part) *group {
 			return g
 		}
 	}
-	g := &group{buffer: p.Buffer, transforms: p.Transforms, rules: [][]*rule{nil}, index: map[string]uint32{}}
+	g := &group{
+		buffer: p.Buffer, transforms: p.Transforms, grows: isBody(p.Buffer) && len(p.Transforms) == 0,
+		rules: [][]*rule{nil}, index: map[string]uint32{},
+	}
 	r.groups = append(r.groups, g)
 	return g
 }
@@ -432,6 +437,7 @@ func (g *group) add(text []byte, noCase bool, q *rule) {
 		g.patterns = append(g.patterns, literal.Pattern{Bytes: text, NoCase: noCase, Rule: n})
 	}
 	g.rules[n] = append(g.rules[n], q)
+	g.dir |= q.dir
 }
 
 // patternOf returns the number of a pattern, counted from 1, and gives it one where it has none. 0 stands for more

@@ -18,18 +18,29 @@ type tx struct {
 	one int // 1 + the file that names and data are looked at of; 0: all
 
 	early *earlyMessage // the message was evaluated before; nil for others
+	body  []byte        // at its end: what was searched as it grew, as far as early says
 }
 
 // transact evaluates the rules of an application protocol on the buffers of e.tx, once each. It searches the contents of all rules first
 // and evaluates those rules whose content was found: of thousands of rules few are candidates for one message.
 func (e *Engine) transact(p *packet) {
 	e.begin()
+	if early := e.tx.early; early != nil && early.stage >= earlyHead {
+		e.addWaiting(early)
+	}
 	for _, g := range e.rules.groups {
+		if g.dir&p.dir == 0 {
+			continue
+		}
 		for _, text := range e.tx.Buffers[g.buffer] {
 			if len(g.transforms) > 0 {
 				text = transformed(g.transforms, text)
 			}
-			e.scan(g, text)
+			n := 0
+			if g.grows && e.tx.grew(text) {
+				n = e.tx.early.searched(e.rules)
+			}
+			e.scan(g, text[:n], text[n:])
 		}
 	}
 	for _, q := range e.rules.txs[everyMessage] {
@@ -49,6 +60,12 @@ func (e *Engine) transact(p *packet) {
 		e.tx.early.add(q)
 		e.matched(q, p, e.tx.Text)
 	}
+}
+
+// grew reports whether text is the body that was searched as it grew. Other instances of its buffer, as the parts of a multipart body
+// and a body before its coding was undone, were not.
+func (t *tx) grew(text []byte) bool {
+	return len(t.body) > 0 && len(text) == len(t.body) && &text[0] == &t.body[0]
 }
 
 // present reports whether all buffers of a rule are there: a content that must not be found matches nothing in a
