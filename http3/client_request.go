@@ -96,8 +96,8 @@ func (x *clientRequest) fields(fields []qpack.Field) []qpack.Field {
 	}
 	if len(protocol) > 0 {
 		name := protocol[0]
-		if len(protocol) > 1 && !x.c.m.peer.sessions { // sessionProtocols
-			name = protocol[1]
+		if len(protocol) > 1 { // sessionProtocols
+			name = x.c.m.SessionProtocol()
 		}
 		fields = append(fields, qpack.Field{Name: ":protocol", Value: name})
 	}

@@ -528,16 +528,16 @@ func TestDatagrams(t *testing.T) {
 // Codes of applications fit between those of HTTP/3 that are reserved (draft-ietf-webtrans-http3 4.4).
 func TestSessionCodes(t *testing.T) {
 	for _, code := range []uint32{0, 1, 28, 29, 30, 31, 255, 1 << 20, 1<<32 - 1} {
-		wire := wireCode(code)
-		if got, ok := applicationCode(wire); !ok || got != code || (wire-0x21)%0x1f == 0 {
+		wire := WireCode(code)
+		if got, ok := ApplicationCode(wire); !ok || got != code || (wire-0x21)%0x1f == 0 {
 			t.Errorf("%d: %#x, %d, %v", code, wire, got, ok)
 		}
 	}
-	if wireCode(0) != 0x52e4a40fa8db || wireCode(1<<32-1) != 0x52e5ac983162 {
-		t.Errorf("%#x to %#x", wireCode(0), wireCode(1<<32-1))
+	if WireCode(0) != 0x52e4a40fa8db || WireCode(1<<32-1) != 0x52e5ac983162 {
+		t.Errorf("%#x to %#x", WireCode(0), WireCode(1<<32-1))
 	}
 	for _, wire := range []uint64{0, 0x52e4a40fa8da, 0x52e5ac983163, 0x52e4a40fa8f9} {
-		if code, ok := applicationCode(wire); ok {
+		if code, ok := ApplicationCode(wire); ok {
 			t.Errorf("%#x: %d", wire, code)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 var errCredit = error(&StreamError{Code: WTFlowControlError, Text: "the peer exceeds the limits of the session"})
 
 // credit calls f with the flow control of the session, and sends the capsules that are due then.
-func (s *Session) credit(f func(*flow) bool) bool {
+func (s *Session) credit(f func(*SessionFlow) bool) bool {
 	s.mu.Lock()
 	ok := f(&s.flow)
 	start := s.flow.due != flowDue{} && !s.flushing
@@ -25,7 +25,7 @@ func (s *Session) credit(f func(*flow) bool) bool {
 func (s *Session) flush() {
 	for {
 		s.mu.Lock()
-		b := s.flow.appendDue(nil)
+		b := s.flow.AppendDue(nil)
 		if len(b) == 0 || s.streams == nil {
 			s.flushing = false
 			s.mu.Unlock()
@@ -45,10 +45,10 @@ func (s *Session) send(b []byte) error {
 }
 
 // await calls f until it has credit, the context of a call or the session ends.
-func (s *Session) await(ctx context.Context, f func(*flow) bool) error {
+func (s *Session) await(ctx context.Context, f func(*SessionFlow) bool) error {
 	for {
 		var changed <-chan struct{}
-		if s.credit(func(fl *flow) bool {
+		if s.credit(func(fl *SessionFlow) bool {
 			changed = s.changed
 			return f(fl)
 		}) {
@@ -66,15 +66,15 @@ func (s *Session) await(ctx context.Context, f func(*flow) bool) error {
 
 // flowCapsule handles a capsule of flow control. It reports whether the session ends.
 func (s *Session) flowCapsule(kind uint64, value []byte) (last bool) {
-	v, n := varint(value)
-	if n == 0 || n != len(value) {
+	v, ok := FlowCapsule(value)
+	if !ok {
 		s.end(&StreamError{Code: MessageError, Text: "a malformed capsule of flow control"})
 		return true
 	}
-	ok := s.credit(func(f *flow) bool {
+	ok = s.credit(func(f *SessionFlow) bool {
 		close(s.changed)
 		s.changed = make(chan struct{})
-		return f.capsule(kind, v)
+		return f.Capsule(kind, v)
 	})
 	if !ok {
 		s.end(errCredit)
@@ -84,7 +84,7 @@ func (s *Session) flowCapsule(kind uint64, value []byte) (last bool) {
 
 // received counts bytes that the application has read.
 func (s *Session) received(n int) error {
-	if n == 0 || s.credit(func(f *flow) bool { return f.receive(n) }) {
+	if n == 0 || s.credit(func(f *SessionFlow) bool { return f.Receive(n) }) {
 		return nil
 	}
 	s.end(errCredit)
@@ -93,8 +93,8 @@ func (s *Session) received(n int) error {
 
 // lost takes notice that the rest of a stream will not be read.
 func (s *Session) lost() {
-	s.credit(func(f *flow) bool {
-		f.wasReset()
+	s.credit(func(f *SessionFlow) bool {
+		f.WasReset()
 		return true
 	})
 }
@@ -104,8 +104,8 @@ func (s *Session) reserve(ctx context.Context, n int) (k int, err error) {
 	if n == 0 {
 		return 0, nil
 	}
-	err = s.await(ctx, func(f *flow) bool {
-		k = f.reserve(n)
+	err = s.await(ctx, func(f *SessionFlow) bool {
+		k = f.Reserve(n)
 		return k > 0
 	})
 	return k, err
@@ -114,9 +114,9 @@ func (s *Session) reserve(ctx context.Context, n int) (k int, err error) {
 // kindOf returns the kind of a stream.
 func kindOf(uni bool) int {
 	if uni {
-		return unidirectional
+		return Unidirectional
 	}
-	return bidirectional
+	return Bidirectional
 }
 
 // isReset reports whether a read failed because the peer reset the stream.

@@ -18,18 +18,18 @@ const (
 // maxSessionStreams is the largest number of streams that a capsule may permit (draft 5.6.2).
 const maxSessionStreams = 1 << 60
 
-// Kinds of streams, as indices.
+// Kinds of streams of a session, as indices.
 const (
-	bidirectional = iota
-	unidirectional
+	Bidirectional = iota
+	Unidirectional
 )
 
-// flow is the flow control of one end of a session (draft-ietf-webtrans-http3 5.3 to 5.6). All numbers count from the
-// begin of the session, as the limits do. It has no lock.
+// SessionFlow is the flow control of one end of a session (draft-ietf-webtrans-http3 5.3 to 5.6). All numbers count from the
+// begin of the session, as the limits do. It has no lock. The zero value permits everything: an end without flow control.
 //
 // Data counts when the application reads it: what waits in streams is bounded by the flow control of QUIC, and
 // a peer that exceeds the limit is found out when the data is read.
-type flow struct {
+type SessionFlow struct {
 	enabled bool
 
 	// Sending: what was used, and the peer's limit.
@@ -37,7 +37,7 @@ type flow struct {
 	sent, maySend   uint64
 
 	// Receiving: what came, the limit that the peer has, and how far ahead of what came it should be.
-	came, granted         [2]uint64
+	came, ended, granted  [2]uint64
 	received, grantedData uint64
 	streamWindow          [2]uint64
 	dataWindow            uint64
@@ -55,17 +55,18 @@ type flowDue struct {
 	data, dataBlocked       bool
 }
 
-// newFlow returns the state at the begin, by the settings of both ends.
-func newFlow(own, peer SessionLimits) flow {
-	f := flow{enabled: own.declared() && peer.declared()}
+// NewSessionFlow returns the state at the begin, by the settings of both ends: own are those of this end, and how far ahead of what has
+// come the peer's credit is kept. Grow may change the latter.
+func NewSessionFlow(own, peer SessionLimits) SessionFlow {
+	f := SessionFlow{enabled: own.declared() && peer.declared()}
 	f.mayOpen, f.maySend = [2]uint64{peer.Streams, peer.UniStreams}, peer.Data
 	f.granted, f.grantedData = [2]uint64{own.Streams, own.UniStreams}, own.Data
 	f.streamWindow, f.dataWindow = f.granted, own.Data
 	return f
 }
 
-// open takes credit for a stream. Without credit it reports false, and the peer is to learn of that.
-func (f *flow) open(kind int) bool {
+// Open takes credit for a stream. Without credit it reports false, and the peer is to learn of that.
+func (f *SessionFlow) Open(kind int) bool {
 	if !f.enabled {
 		return true
 	}
@@ -79,8 +80,8 @@ func (f *flow) open(kind int) bool {
 	return true
 }
 
-// reserve takes credit for at most n bytes and returns for how many there was some.
-func (f *flow) reserve(n int) int {
+// Reserve takes credit for at most n bytes and returns for how many there was some.
+func (f *SessionFlow) Reserve(n int) int {
 	if !f.enabled {
 		return n
 	}
@@ -91,8 +92,15 @@ func (f *flow) reserve(n int) int {
 	return int(k)
 }
 
-// accept counts a stream that the peer has opened. It reports false if that exceeds the limit.
-func (f *flow) accept(kind int) bool {
+// Close returns the credit for a stream that could not be opened after all.
+func (f *SessionFlow) Close(kind int) {
+	if f.enabled {
+		f.opened[kind]--
+	}
+}
+
+// Accept counts a stream that the peer has opened. It reports false if that exceeds the limit.
+func (f *SessionFlow) Accept(kind int) bool {
 	if !f.enabled {
 		return true
 	}
@@ -100,15 +108,36 @@ func (f *flow) accept(kind int) bool {
 	return f.came[kind] <= f.granted[kind]
 }
 
-// taken grants another stream for one that the application has taken, half a window at a time.
-func (f *flow) taken(kind int) {
-	if to := f.came[kind] + f.streamWindow[kind]; f.enabled && to-f.granted[kind] > f.streamWindow[kind]/2 && to <= maxSessionStreams {
+// Taken grants another stream for one that the application has taken, half a window at a time.
+func (f *SessionFlow) Taken(kind int) { f.grantStreams(kind, f.came[kind]) }
+
+// Ended grants another stream for one that has ended, in place of Taken: no more than a window of streams is open at a time.
+func (f *SessionFlow) Ended(kind int) {
+	f.ended[kind]++
+	f.grantStreams(kind, f.ended[kind])
+}
+
+func (f *SessionFlow) grantStreams(kind int, from uint64) {
+	if to := from + f.streamWindow[kind]; f.enabled && to > f.granted[kind]+f.streamWindow[kind]/2 && to <= maxSessionStreams {
 		f.granted[kind], f.due.streams[kind] = to, true
 	}
 }
 
-// receive counts bytes that the application has read, and grants others. It reports false if they exceed the limit.
-func (f *flow) receive(n int) bool {
+// Grow has the peer get credit for a session that may have more than the settings of the connection permit at the begin of each. Limits that
+// are smaller than those change nothing: credit cannot be taken back.
+func (f *SessionFlow) Grow(to SessionLimits) {
+	if !f.enabled {
+		return
+	}
+	f.streamWindow = [2]uint64{max(f.streamWindow[Bidirectional], to.Streams), max(f.streamWindow[Unidirectional], to.UniStreams)}
+	f.dataWindow = max(f.dataWindow, to.Data)
+	f.grantStreams(Bidirectional, f.ended[Bidirectional])
+	f.grantStreams(Unidirectional, f.ended[Unidirectional])
+	f.grantData()
+}
+
+// Receive counts bytes that the application has read, and grants others. It reports false if they exceed the limit.
+func (f *SessionFlow) Receive(n int) bool {
 	if !f.enabled {
 		return true
 	}
@@ -119,30 +148,30 @@ func (f *flow) receive(n int) bool {
 	return true
 }
 
-func (f *flow) grantData() {
-	if to := f.received + f.writtenOff + f.dataWindow; to-f.grantedData > f.dataWindow/2 && to <= maxVarint {
+func (f *SessionFlow) grantData() {
+	if to := f.received + f.writtenOff + f.dataWindow; to > f.grantedData+f.dataWindow/2 && to <= maxVarint {
 		f.grantedData, f.due.data, f.reset = to, true, false
 	}
 }
 
-// wasReset takes notice of a stream that was reset: the peer has used credit for bytes that will not be read, and
+// WasReset takes notice of a stream that was reset: the peer has used credit for bytes that will not be read, and
 // QUIC does not tell how many.
-func (f *flow) wasReset() {
+func (f *SessionFlow) WasReset() {
 	f.reset = true
 	f.writeOff()
 }
 
 // writeOff grants new credit to a peer that has used all, of which resets have eaten a part: otherwise the session
 // would stall. Some of what is taken as lost may still be on its way, so the peer may get a window too much.
-func (f *flow) writeOff() {
+func (f *SessionFlow) writeOff() {
 	if f.enabled && f.reset && f.peerBlocked == f.grantedData+1 {
 		f.writtenOff = f.grantedData - f.received
 		f.grantData()
 	}
 }
 
-// capsule handles a capsule with a number. It reports false if the session must end.
-func (f *flow) capsule(kind, v uint64) bool {
+// Capsule handles a capsule with a number. It reports false if the session must end.
+func (f *SessionFlow) Capsule(kind, v uint64) bool {
 	if !f.enabled {
 		return true // draft 5.1: to be ignored
 	}
@@ -181,13 +210,13 @@ const (
 	capsuleStreamsBlockedUni  uint64 = 0x190b4d44
 )
 
-// isFlowCapsule reports whether a capsule is of flow control.
-func isFlowCapsule(kind uint64) bool {
+// IsFlowCapsule reports whether a capsule is of flow control. An intermediary does not pass them on (draft 5.5).
+func IsFlowCapsule(kind uint64) bool {
 	return kind >= capsuleMaxData && kind <= capsuleStreamsBlockedUni
 }
 
-// appendDue appends the capsules that are due.
-func (f *flow) appendDue(dst []byte) []byte {
+// AppendDue appends the capsules that are due.
+func (f *SessionFlow) AppendDue(dst []byte) []byte {
 	put := func(due bool, kind, v uint64) {
 		if due {
 			dst = AppendCapsule(dst, kind, appendVarint(nil, v))

@@ -8,7 +8,7 @@ import (
 // flowPair is the flow control of both ends of a session, and what is on its way.
 type flowPair struct {
 	t        *testing.T
-	ends     [2]flow
+	ends     [2]SessionFlow
 	capsules [2][]byte // from an end
 	data     [2]int    // bytes sent and not read, by sender
 	streams  [2][2]int // opened and not accepted
@@ -17,7 +17,7 @@ type flowPair struct {
 
 func newFlowPair(t *testing.T, a, b SessionLimits) *flowPair {
 	p := &flowPair{t: t}
-	p.ends = [2]flow{newFlow(a, b), newFlow(b, a)}
+	p.ends = [2]SessionFlow{NewSessionFlow(a, b), NewSessionFlow(b, a)}
 	return p
 }
 
@@ -31,7 +31,7 @@ func (p *flowPair) deliver(from, n int) {
 			p.t.Fatal(err)
 		}
 		in = in[used:]
-		if v, size := varint(value); complete && (size != len(value) || !p.ends[1-from].capsule(kind, v)) {
+		if v, size := varint(value); complete && (size != len(value) || !p.ends[1-from].Capsule(kind, v)) {
 			p.t.Fatalf("end %d refuses the capsule %x %x", 1-from, kind, value)
 		}
 	}
@@ -42,14 +42,14 @@ func (p *flowPair) read(end, n, kind int) {
 	f, from := &p.ends[end], 1-end
 	n = min(n, p.data[from])
 	p.data[from] -= n
-	if !f.receive(n) {
+	if !f.Receive(n) {
 		p.t.Fatalf("end %d exceeds its credit: %+v", from, *f)
 	}
 	for ; p.streams[from][kind] > 0; p.streams[from][kind]-- {
-		if !f.accept(kind) {
+		if !f.Accept(kind) {
 			p.t.Fatalf("end %d opens too many streams: %+v", from, *f)
 		}
-		f.taken(kind)
+		f.Taken(kind)
 	}
 }
 
@@ -71,21 +71,21 @@ func FuzzSessionFlow(f *testing.F) {
 			e := &p.ends[end]
 			switch c & 7 {
 			case 0, 1:
-				p.data[end] += e.reserve(arg * 20)
+				p.data[end] += e.Reserve(arg * 20)
 			case 2:
-				if kind := arg & 1; e.open(kind) {
+				if kind := arg & 1; e.Open(kind) {
 					p.streams[end][kind]++
 				}
 			case 3, 4:
 				p.read(end, rng.IntN(arg*20+1), arg&1)
 			case 5:
-				p.capsules[end] = e.appendDue(p.capsules[end])
+				p.capsules[end] = e.AppendDue(p.capsules[end])
 			case 6:
 				p.deliver(end, arg+1)
 			case 7: // a stream is reset: a part of what was sent never comes
 				lost := rng.IntN(p.data[end] + 1)
 				if p.data[end] -= lost; lost > 0 {
-					p.ends[1-end].wasReset()
+					p.ends[1-end].WasReset()
 				}
 			}
 			for i := range p.ends {
@@ -105,17 +105,17 @@ func (p *flowPair) settle(end int, own SessionLimits) {
 	e := &p.ends[end]
 	peer := &p.ends[1-end]
 	for range 5000 {
-		n := e.reserve(want)
+		n := e.Reserve(want)
 		want -= n
 		p.data[end] += n
-		if open > 0 && e.open(bidirectional) {
+		if open > 0 && e.Open(Bidirectional) {
 			open--
-			p.streams[end][bidirectional]++
+			p.streams[end][Bidirectional]++
 		}
 		for i := range p.ends {
-			p.capsules[i] = p.ends[i].appendDue(p.capsules[i])
+			p.capsules[i] = p.ends[i].AppendDue(p.capsules[i])
 			p.deliver(i, 1<<20)
-			p.read(i, 1<<20, bidirectional)
+			p.read(i, 1<<20, Bidirectional)
 		}
 		if (want == 0 || peer.dataWindow == 0) && (open == 0 || peer.streamWindow[0] == 0) {
 			return
@@ -125,9 +125,9 @@ func (p *flowPair) settle(end int, own SessionLimits) {
 }
 
 // acceptAll opens streams of these kinds, until one is refused.
-func acceptAll(f *flow, kinds ...int) bool {
+func acceptAll(f *SessionFlow, kinds ...int) bool {
 	for _, k := range kinds {
-		if !f.accept(k) {
+		if !f.Accept(k) {
 			return false
 		}
 	}
@@ -139,42 +139,42 @@ func TestSessionFlowRefuses(t *testing.T) {
 	limits := SessionLimits{Streams: 2, UniStreams: 1, Data: 10}
 	for what, c := range map[string]struct {
 		own, peer SessionLimits
-		f         func(*flow) bool
+		f         func(*SessionFlow) bool
 		want      bool
 	}{
-		"a stream too many":            {limits, limits, func(f *flow) bool { return acceptAll(f, unidirectional, unidirectional) }, false},
-		"streams that are permitted":   {limits, limits, func(f *flow) bool { return acceptAll(f, 0, 0, 1) }, true},
-		"a byte too many":              {limits, limits, func(f *flow) bool { return f.receive(11) }, false},
-		"after a grant":                {limits, limits, func(f *flow) bool { return f.receive(6) && f.receive(10) }, true},
-		"less data":                    {limits, limits, func(f *flow) bool { return f.capsule(capsuleMaxData, 9) }, false},
-		"as much data":                 {limits, limits, func(f *flow) bool { return f.capsule(capsuleMaxData, 10) }, true},
-		"fewer streams":                {limits, limits, func(f *flow) bool { return f.capsule(capsuleMaxStreamsBidi, 1) }, false},
-		"2^60 streams":                 {limits, limits, func(f *flow) bool { return f.capsule(capsuleMaxStreamsUni, 1<<60) }, true},
-		"more than 2^60 streams":       {limits, limits, func(f *flow) bool { return f.capsule(capsuleMaxStreamsUni, 1<<60+1) }, false},
-		"blocked at more than 2^60":    {limits, limits, func(f *flow) bool { return f.capsule(capsuleStreamsBlockedUni, 1<<60+1) }, false},
-		"a limit of a stream":          {limits, limits, func(f *flow) bool { return f.capsule(capsuleMaxStreamData, 1) }, false},
-		"blocked on a stream":          {limits, limits, func(f *flow) bool { return f.capsule(capsuleStreamDataBlocked, 1) }, false},
-		"no flow control: a limit":     {limits, SessionLimits{}, func(f *flow) bool { return f.capsule(capsuleMaxStreamData, 1) }, true},
-		"no flow control: data":        {SessionLimits{}, limits, func(f *flow) bool { return f.receive(1000) && f.reserve(1000) == 1000 }, true},
-		"no flow control: streams":     {limits, SessionLimits{}, func(f *flow) bool { return f.open(0) && f.accept(0) && f.accept(0) && f.accept(0) }, true},
-		"no credit for streams at all": {limits, SessionLimits{Data: 1}, func(f *flow) bool { return f.open(0) }, false},
-		"blocked without a reset":      {limits, limits, func(f *flow) bool { f.capsule(capsuleDataBlocked, 10); return f.due.data }, false},
-		"blocked after a reset":        {limits, limits, func(f *flow) bool { f.wasReset(); f.capsule(capsuleDataBlocked, 10); return f.due.data }, true},
-		"blocked at another limit":     {limits, limits, func(f *flow) bool { f.wasReset(); f.capsule(capsuleDataBlocked, 9); return f.due.data }, false},
-		"a grant is due once":          {limits, limits, func(f *flow) bool { f.receive(6); f.appendDue(nil); return len(f.appendDue(nil)) > 0 }, false},
-		"blocked is reported":          {limits, limits, func(f *flow) bool { f.reserve(11); return f.reserve(1) == 0 && f.due.dataBlocked }, true},
-		"blocked is reported once": {limits, limits, func(f *flow) bool {
-			f.reserve(10)
-			f.reserve(1)
-			f.appendDue(nil)
-			f.reserve(1)
+		"a stream too many":            {limits, limits, func(f *SessionFlow) bool { return acceptAll(f, Unidirectional, Unidirectional) }, false},
+		"streams that are permitted":   {limits, limits, func(f *SessionFlow) bool { return acceptAll(f, 0, 0, 1) }, true},
+		"a byte too many":              {limits, limits, func(f *SessionFlow) bool { return f.Receive(11) }, false},
+		"after a grant":                {limits, limits, func(f *SessionFlow) bool { return f.Receive(6) && f.Receive(10) }, true},
+		"less data":                    {limits, limits, func(f *SessionFlow) bool { return f.Capsule(capsuleMaxData, 9) }, false},
+		"as much data":                 {limits, limits, func(f *SessionFlow) bool { return f.Capsule(capsuleMaxData, 10) }, true},
+		"fewer streams":                {limits, limits, func(f *SessionFlow) bool { return f.Capsule(capsuleMaxStreamsBidi, 1) }, false},
+		"2^60 streams":                 {limits, limits, func(f *SessionFlow) bool { return f.Capsule(capsuleMaxStreamsUni, 1<<60) }, true},
+		"more than 2^60 streams":       {limits, limits, func(f *SessionFlow) bool { return f.Capsule(capsuleMaxStreamsUni, 1<<60+1) }, false},
+		"blocked at more than 2^60":    {limits, limits, func(f *SessionFlow) bool { return f.Capsule(capsuleStreamsBlockedUni, 1<<60+1) }, false},
+		"a limit of a stream":          {limits, limits, func(f *SessionFlow) bool { return f.Capsule(capsuleMaxStreamData, 1) }, false},
+		"blocked on a stream":          {limits, limits, func(f *SessionFlow) bool { return f.Capsule(capsuleStreamDataBlocked, 1) }, false},
+		"no flow control: a limit":     {limits, SessionLimits{}, func(f *SessionFlow) bool { return f.Capsule(capsuleMaxStreamData, 1) }, true},
+		"no flow control: data":        {SessionLimits{}, limits, func(f *SessionFlow) bool { return f.Receive(1000) && f.Reserve(1000) == 1000 }, true},
+		"no flow control: streams":     {limits, SessionLimits{}, func(f *SessionFlow) bool { return f.Open(0) && f.Accept(0) && f.Accept(0) && f.Accept(0) }, true},
+		"no credit for streams at all": {limits, SessionLimits{Data: 1}, func(f *SessionFlow) bool { return f.Open(0) }, false},
+		"blocked without a reset":      {limits, limits, func(f *SessionFlow) bool { f.Capsule(capsuleDataBlocked, 10); return f.due.data }, false},
+		"blocked after a reset":        {limits, limits, func(f *SessionFlow) bool { f.WasReset(); f.Capsule(capsuleDataBlocked, 10); return f.due.data }, true},
+		"blocked at another limit":     {limits, limits, func(f *SessionFlow) bool { f.WasReset(); f.Capsule(capsuleDataBlocked, 9); return f.due.data }, false},
+		"a grant is due once":          {limits, limits, func(f *SessionFlow) bool { f.Receive(6); f.AppendDue(nil); return len(f.AppendDue(nil)) > 0 }, false},
+		"blocked is reported":          {limits, limits, func(f *SessionFlow) bool { f.Reserve(11); return f.Reserve(1) == 0 && f.due.dataBlocked }, true},
+		"blocked is reported once": {limits, limits, func(f *SessionFlow) bool {
+			f.Reserve(10)
+			f.Reserve(1)
+			f.AppendDue(nil)
+			f.Reserve(1)
 			return f.due.dataBlocked
 		}, false},
-		"blocked streams are reported":   {limits, limits, func(f *flow) bool { f.open(1); return !f.open(1) && f.due.streamsBlocked[1] }, true},
-		"a grant of streams, half used":  {limits, limits, func(f *flow) bool { f.accept(0); f.taken(0); f.accept(0); f.taken(0); return f.due.streams[0] }, true},
-		"a grant of streams, not so far": {limits, limits, func(f *flow) bool { f.accept(0); f.taken(0); return f.due.streams[0] }, false},
+		"blocked streams are reported":   {limits, limits, func(f *SessionFlow) bool { f.Open(1); return !f.Open(1) && f.due.streamsBlocked[1] }, true},
+		"a grant of streams, half used":  {limits, limits, func(f *SessionFlow) bool { f.Accept(0); f.Taken(0); f.Accept(0); f.Taken(0); return f.due.streams[0] }, true},
+		"a grant of streams, not so far": {limits, limits, func(f *SessionFlow) bool { f.Accept(0); f.Taken(0); return f.due.streams[0] }, false},
 	} {
-		f := newFlow(c.own, c.peer)
+		f := NewSessionFlow(c.own, c.peer)
 		if got := c.f(&f); got != c.want {
 			t.Errorf("%s: %v, %+v", what, got, f)
 		}

@@ -68,7 +68,7 @@ func (st *SessionStream) Close() error {
 // CancelRead asks the peer to send no more, with a code of the application.
 func (st *SessionStream) CancelRead(code uint32) {
 	if st.receive != nil {
-		st.receive.CancelRead(wireCode(code))
+		st.receive.CancelRead(WireCode(code))
 		st.session.lost()
 	}
 }
@@ -76,7 +76,7 @@ func (st *SessionStream) CancelRead(code uint32) {
 // CancelWrite resets the sending, with a code of the application.
 func (st *SessionStream) CancelWrite(code uint32) {
 	if st.send != nil {
-		st.send.CancelWrite(wireCode(code))
+		st.send.CancelWrite(WireCode(code))
 	}
 }
 
@@ -93,9 +93,11 @@ func (st *SessionStream) abort(code ErrorCode) {
 // that are reserved (draft 4.4, RFC 9114 8.1).
 const firstSessionCode, lastSessionCode = 0x52e4a40fa8db, 0x52e5ac983162
 
-func wireCode(code uint32) uint64 { return firstSessionCode + uint64(code) + uint64(code)/0x1e }
+// WireCode returns the code on the wire for one of an application.
+func WireCode(code uint32) uint64 { return firstSessionCode + uint64(code) + uint64(code)/0x1e }
 
-func applicationCode(wire uint64) (code uint32, ok bool) {
+// ApplicationCode returns the code of the application for one on the wire. ok is false for a code that is none of an application.
+func ApplicationCode(wire uint64) (code uint32, ok bool) {
 	if wire < firstSessionCode || wire > lastSessionCode || (wire-0x21)%0x1f == 0 {
 		return 0, false
 	}
@@ -107,7 +109,7 @@ func applicationCode(wire uint64) (code uint32, ok bool) {
 func sessionError(err error) error {
 	var se *quic.StreamError
 	if errors.As(err, &se) {
-		if code, ok := applicationCode(se.Code); ok {
+		if code, ok := ApplicationCode(se.Code); ok {
 			return &SessionError{Code: code, Text: "stream reset", Remote: se.Remote}
 		}
 	}

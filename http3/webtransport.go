@@ -2,17 +2,14 @@ package http3
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 )
 
 // Session is a session of WebTransport (draft-ietf-webtrans-http3): streams and datagrams of its own in a
@@ -31,7 +28,7 @@ type Session struct {
 	mu       sync.Mutex
 	streams  map[*SessionStream]struct{}
 	drained  bool
-	flow     flow
+	flow     SessionFlow
 	flushing bool          // a goroutine sends capsules
 	changed  chan struct{} // closed and replaced when the peer gives credit
 }
@@ -51,16 +48,12 @@ func (e *SessionError) Error() string {
 // ErrSession is returned for a session that cannot be opened.
 var ErrSession = errors.New("http3: WebTransport is not enabled at both ends")
 
-// sessionProtocols are the names of the protocol in extended CONNECT: since draft 15, and before.
-var sessionProtocols = []string{"webtransport-h3", "webtransport"}
-
 const (
 	// sessionBacklog is the number of streams of a kind that wait for the application.
 	sessionBacklog = 64
 	// earlyStreams is the number of streams of a connection that wait for their session, whose request may come
 	// after them.
 	earlyStreams = 16
-	maxCloseText = 1024 // bytes of the text with which a session is closed
 	// settingsWait is the time that a session waits for the client's settings.
 	settingsWait = 5 * time.Second
 )
@@ -85,7 +78,7 @@ func AcceptSession(w http.ResponseWriter, r *http.Request, o *AcceptOptions) (*S
 		check = o.CheckOrigin
 	}
 	switch c := rw.x.c.conn; {
-	case r.Method != http.MethodConnect || !slices.Contains(sessionProtocols, strings.Join(r.Header[":protocol"], "")):
+	case r.Method != http.MethodConnect || !IsSessionProtocol(strings.Join(r.Header[":protocol"], "")):
 		http.Error(w, "not a session of WebTransport", http.StatusNotImplemented)
 		return nil, ErrSession
 	case c.m.own.WebTransport == 0:
@@ -120,15 +113,6 @@ func (c *conn) awaitSettings(ctx context.Context) bool {
 	case <-timer.C:
 	}
 	return false
-}
-
-// maxSessions returns how many sessions the connection may have. Without flow control a session may not share it
-// with others (draft 5.1), which drafts before 14 did not demand.
-func (c *conn) maxSessions() uint64 {
-	if own, peer := &c.m.own, &c.m.peer; own.Session.declared() && peer.sessions && !peer.Session.declared() {
-		return min(own.WebTransport, 1)
-	}
-	return c.m.own.WebTransport
 }
 
 func sameOrigin(r *http.Request) bool {
@@ -169,7 +153,7 @@ func newSession(t *Tunnel) *Session {
 	s := &Session{
 		tunnel: t, c: t.c, bidi: make(chan *SessionStream, sessionBacklog), uni: make(chan *SessionStream, sessionBacklog),
 		drain: make(chan struct{}), streams: map[*SessionStream]struct{}{},
-		flow: newFlow(t.c.m.own.Session, t.c.m.peer.Session), changed: make(chan struct{}),
+		flow: t.c.m.Flow(), changed: make(chan struct{}),
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(t.ctx))
 	s.c.mu.Lock()
@@ -193,7 +177,7 @@ func newSession(t *Tunnel) *Session {
 func (c *conn) reserveSession() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if uint64(len(c.sessions)+c.reserved) >= c.maxSessions() {
+	if uint64(len(c.sessions)+c.reserved) >= c.m.MaxSessions() {
 		return false
 	}
 	c.reserved++
@@ -240,7 +224,7 @@ func (c *conn) incoming(r *reader, receive receiver, send sender, id uint64) {
 func (s *Session) deliver(st *SessionStream) {
 	st.session = s
 	to, kind := s.bidi, kindOf(st.send == nil)
-	if kind == unidirectional {
+	if kind == Unidirectional {
 		to = s.uni
 	}
 	s.mu.Lock()
@@ -248,7 +232,7 @@ func (s *Session) deliver(st *SessionStream) {
 	if !gone {
 		s.streams[st] = struct{}{}
 	}
-	permitted := s.flow.accept(kind)
+	permitted := s.flow.Accept(kind)
 	s.mu.Unlock()
 	switch {
 	case gone:
@@ -270,8 +254,8 @@ func (s *Session) deliver(st *SessionStream) {
 
 // taken gives the peer credit for another stream.
 func (s *Session) taken(kind int) {
-	s.credit(func(f *flow) bool {
-		f.taken(kind)
+	s.credit(func(f *SessionFlow) bool {
+		f.Taken(kind)
 		return true
 	})
 }
@@ -284,8 +268,8 @@ func (s *Session) remove(st *SessionStream) {
 
 // capsules reads the capsules of the session's stream.
 func (s *Session) capsules() {
-	parser := Capsules{Max: maxCloseText + 4, Known: func(kind uint64) bool {
-		return kind == CapsuleCloseSession || kind == CapsuleDrainSession || kind == CapsuleDatagram || isFlowCapsule(kind)
+	parser := Capsules{Max: MaxCloseText + 4, Known: func(kind uint64) bool {
+		return kind == CapsuleCloseSession || kind == CapsuleDrainSession || kind == CapsuleDatagram || IsFlowCapsule(kind)
 	}}
 	b := make([]byte, 2048)
 	for {
@@ -330,11 +314,12 @@ func (s *Session) capsule(kind uint64, value []byte) (last bool) {
 		}
 		s.mu.Unlock()
 	case CapsuleCloseSession:
-		if len(value) < 4 || len(value) > 4+maxCloseText || !utf8.Valid(value[4:]) {
+		code, text, ok := ParseCloseSession(value)
+		if !ok {
 			s.end(&StreamError{Code: MessageError, Text: "a malformed close of the session"})
 			return true
 		}
-		s.end(&SessionError{Code: binary.BigEndian.Uint32(value), Text: string(value[4:]), Remote: true})
+		s.end(&SessionError{Code: code, Text: text, Remote: true})
 		return true
 	default:
 		return s.flowCapsule(kind, value)
@@ -374,8 +359,7 @@ func (s *Session) end(err error) {
 
 // CloseWithError ends the session with a code and a text of at most 1024 bytes for the peer.
 func (s *Session) CloseWithError(code uint32, text string) error {
-	text = strings.ToValidUTF8(text[:min(len(text), maxCloseText)], "")
-	value := append(binary.BigEndian.AppendUint32(nil, code), text...)
+	text = strings.ToValidUTF8(text[:min(len(text), MaxCloseText)], "")
 	// The peer closes its side when it has read that. One that does not is not waited for.
 	go func() {
 		select {
@@ -386,7 +370,7 @@ func (s *Session) CloseWithError(code uint32, text string) error {
 	}()
 	s.wmu.Lock()
 	defer s.wmu.Unlock()
-	_, err := s.tunnel.Write(AppendCapsule(nil, CapsuleCloseSession, value))
+	_, err := s.tunnel.Write(AppendCloseSession(nil, code, text))
 	_ = s.tunnel.closeWrite()
 	return err
 }
@@ -419,12 +403,12 @@ func (s *Session) ReceiveDatagram(ctx context.Context) ([]byte, error) {
 
 // OpenStream opens a bidirectional stream. It waits until the peer permits one more.
 func (s *Session) OpenStream(ctx context.Context) (*SessionStream, error) {
-	if err := s.await(ctx, func(f *flow) bool { return f.open(bidirectional) }); err != nil {
+	if err := s.await(ctx, func(f *SessionFlow) bool { return f.Open(Bidirectional) }); err != nil {
 		return nil, err
 	}
 	qs, err := s.c.q.OpenStream(ctx)
 	if err != nil {
-		s.notOpened(bidirectional)
+		s.notOpened(Bidirectional)
 		return nil, converted(err)
 	}
 	return s.opened(&SessionStream{session: s, receive: qs, send: qs}, false)
@@ -432,12 +416,12 @@ func (s *Session) OpenStream(ctx context.Context) (*SessionStream, error) {
 
 // OpenUniStream opens a unidirectional stream, which cannot be read.
 func (s *Session) OpenUniStream(ctx context.Context) (*SessionStream, error) {
-	if err := s.await(ctx, func(f *flow) bool { return f.open(unidirectional) }); err != nil {
+	if err := s.await(ctx, func(f *SessionFlow) bool { return f.Open(Unidirectional) }); err != nil {
 		return nil, err
 	}
 	qs, err := s.c.q.OpenUniStream(ctx)
 	if err != nil {
-		s.notOpened(unidirectional)
+		s.notOpened(Unidirectional)
 		return nil, converted(err)
 	}
 	return s.opened(&SessionStream{session: s, send: qs}, true)
@@ -445,8 +429,8 @@ func (s *Session) OpenUniStream(ctx context.Context) (*SessionStream, error) {
 
 // notOpened returns the credit for a stream.
 func (s *Session) notOpened(kind int) {
-	s.credit(func(f *flow) bool {
-		f.opened[kind]--
+	s.credit(func(f *SessionFlow) bool {
+		f.Close(kind)
 		return true
 	})
 }
@@ -472,12 +456,12 @@ func (s *Session) opened(st *SessionStream, uni bool) (*SessionStream, error) {
 
 // AcceptStream returns the next bidirectional stream of the peer. 64 wait; further ones are rejected.
 func (s *Session) AcceptStream(ctx context.Context) (*SessionStream, error) {
-	return s.accept(ctx, s.bidi, bidirectional)
+	return s.accept(ctx, s.bidi, Bidirectional)
 }
 
 // AcceptUniStream returns the next unidirectional stream of the peer, which cannot be written.
 func (s *Session) AcceptUniStream(ctx context.Context) (*SessionStream, error) {
-	return s.accept(ctx, s.uni, unidirectional)
+	return s.accept(ctx, s.uni, Unidirectional)
 }
 
 func (s *Session) accept(ctx context.Context, from chan *SessionStream, kind int) (*SessionStream, error) {
