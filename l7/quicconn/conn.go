@@ -84,9 +84,48 @@ func (c *Conn) Open() (*Stream, error) {
 	if err != nil {
 		return nil, err
 	}
+	return c.opened(q), nil
+}
+
+// OpenUni opens a unidirectional stream, as Open.
+func (c *Conn) OpenUni() (*Stream, error) {
+	q, err := c.q.TryOpenUniStream()
+	if err != nil {
+		return nil, err
+	}
+	return c.newStream(q.ID(), q, nil), nil
+}
+
+func (c *Conn) opened(q *quic.Stream) *Stream {
 	s := c.newStream(q.ID(), q, q)
 	go s.read()
-	return s, nil
+	return s
+}
+
+// OpenLater has f called on the loop with a stream once the peer permits one more, after Open or OpenUni has failed for that. It is not
+// called once ctx or the connection has ended; a stream that has come by then must be reset by f.
+func (c *Conn) OpenLater(ctx context.Context, uni bool, f func(s *Stream)) {
+	go func() {
+		var s *Stream
+		if uni {
+			q, err := c.q.OpenUniStream(ctx)
+			if err != nil {
+				return
+			}
+			s = c.newStream(q.ID(), q, nil)
+		} else {
+			q, err := c.q.OpenStream(ctx)
+			if err != nil {
+				return
+			}
+			s = c.opened(q)
+		}
+		c.hub.loop.Do(func() {
+			if !c.over {
+				f(s)
+			}
+		})
+	}()
 }
 
 // report calls the handler for the connection's own events.

@@ -19,6 +19,7 @@ type sender interface {
 	AfterEnd(f func(error)) func() bool
 	SetWriteDeadline(t time.Time) error
 	SetPriority(urgency uint8, incremental bool)
+	SetReliableBoundary()
 }
 
 type receiver interface {
@@ -41,6 +42,7 @@ type Stream struct {
 	at     int
 	err    error // what follows the chunk: io.EOF, or the failure
 	direct int   // bytes that QUIC has queued without a write goroutine
+	seen   bool  // the handler has been called for its input
 	closed bool  // the end was written
 	reset  bool  // by Reset, or by the peer
 	over   bool  // by Release: nothing is reported
@@ -57,6 +59,7 @@ type Stream struct {
 	stopErr error
 
 	held    *chunk // what waits to be written
+	bound   bool   // what is written next must arrive, reset or not
 	end     bool   // the stream ends after that
 	writing bool   // a goroutine writes
 	starved bool   // Room was 0
@@ -103,11 +106,16 @@ func (s *Stream) report() {
 	s.queued, s.news = false, 0
 	s.mu.Unlock()
 	if ended != nil && ended != io.EOF && s.err == nil { //nolint:errorlint // package quic returns it as it is
-		s.dropInput() // a stream that was reset has no use for what came before (RFC 9000 3.2)
+		if s.seen {
+			s.dropInput() // a stream that was reset has no use for what came before (RFC 9000 3.2)
+		} else {
+			s.take() // but for its beginning, which may say what else ends with it
+		}
 		s.err = ended
 	}
 	h := s.conn.handler
 	if n&readable != 0 && !s.gone() && s.err != errStopped { //nolint:errorlint // it is set here
+		s.seen = true
 		s.take()
 		h.Readable(s)
 	}
@@ -131,7 +139,8 @@ func (s *Stream) Input() []byte {
 }
 
 // Err returns what follows Input: nil, io.EOF for the end, or why the stream failed, a *quic.StreamError if the peer has
-// reset it. A reset is seen although Input is not empty, unless so much has come that the stream is no longer read.
+// reset it. A reset is seen although Input is not empty, unless so much has come that the stream is no longer read. Input that the handler
+// has been called for is dropped then.
 func (s *Stream) Err() error { return s.err }
 
 // Consume drops n bytes of Input, if StopReading has not dropped all of it. After all of them Input may have more, which is not reported: a handler that leaves

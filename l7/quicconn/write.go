@@ -52,6 +52,19 @@ func (s *Stream) Write(p []byte, fin bool) {
 	}
 }
 
+// WriteFirst sends the beginning of a stream, which says what the stream is: it arrives also if the stream is reset, where both ends of
+// the connection have quic.Config.ResetAt.
+func (s *Stream) WriteFirst(p []byte) {
+	if s.tryDirect(p) {
+		s.out.SetReliableBoundary()
+		return
+	}
+	s.mu.Lock()
+	s.bound = true
+	s.mu.Unlock()
+	s.hold(p, false)
+}
+
 // tryDirect gives p to QUIC, if that is little and nothing waits before it.
 func (s *Stream) tryDirect(p []byte) bool {
 	s.mu.Lock()
@@ -127,6 +140,10 @@ func (s *Stream) writeHeld() {
 		s.conn.held.Add(-int64(len(c.b)))
 		c.free()
 		s.mu.Lock()
+		if s.bound && err == nil {
+			s.bound = false
+			s.out.SetReliableBoundary()
+		}
 		if err != nil {
 			s.stoppedLocked(err)
 			s.conn.held.Add(-int64(s.held.size()))
