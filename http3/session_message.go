@@ -20,6 +20,9 @@ func (m *Machine) SessionProtocol() string {
 	return sessionProtocols[1]
 }
 
+// Sessions returns the number of sessions that this end has in its settings; 0 is none.
+func (m *Machine) Sessions() uint64 { return m.own.WebTransport }
+
 // MaxSessions returns how many sessions the connection may have. Without flow control a session may not share it
 // with others (draft 5.1), which drafts before 14 did not demand.
 func (m *Machine) MaxSessions() uint64 {

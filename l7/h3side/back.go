@@ -21,6 +21,7 @@ type Back struct {
 	settled bool
 	full    bool // the backend permits no further stream for now
 	warned  bool // the backend has sent GOAWAY: it closes the connection
+	alone   bool // the connection is for one session of WebTransport at a time
 	idleBy  clock.Time
 }
 
@@ -34,8 +35,19 @@ const goAwayTime = 2 * time.Second
 // QUIC has no end of a stream's output that its sender sees while credit is missing: without the timeout of writes, a request whose
 // backend grants none would hold its place, and its content, until the connection is idle.
 func NewBack(w *link.Runner, c *quicconn.Conn, most side.HeaderLimits, owner side.Owner) *Back {
-	m := http3.NewMachine(http3.RoleClient, http3.MachineOptions{MaxFieldSection: most.Bytes, MaxFields: most.Fields})
-	b := &Back{Conn: newConn(w, c, m, owner), idleBy: clock.Never}
+	return newBack(w, c, http3.MachineOptions{MaxFieldSection: most.Bytes, MaxFields: most.Fields}, owner)
+}
+
+// NewSessionBack has HTTP/3 on a connection for sessions of WebTransport, one at a time: no other request shares its windows, and an end
+// without flow control may have no two (draft-ietf-webtrans-http3 5.1). limits are the backend's at the begin of a session.
+func NewSessionBack(w *link.Runner, c *quicconn.Conn, most side.HeaderLimits, limits http3.SessionLimits, owner side.Owner) *Back {
+	b := newBack(w, c, http3.MachineOptions{MaxFieldSection: most.Bytes, MaxFields: most.Fields, WebTransport: 1, Session: limits}, owner)
+	b.alone = true
+	return b
+}
+
+func newBack(w *link.Runner, c *quicconn.Conn, o http3.MachineOptions, owner side.Owner) *Back {
+	b := &Back{Conn: newConn(w, c, http3.NewMachine(http3.RoleClient, o), owner), idleBy: clock.Never}
 	b.session = b
 	c.SetWriteTimeout(link.BackWrite, uint64(http3.RequestCancelled))
 	return b
@@ -45,6 +57,9 @@ func NewBack(w *link.Runner, c *quicconn.Conn, most side.HeaderLimits, owner sid
 func (b *Back) Limit() (streams int, known bool) {
 	if b.full { // a stream that ends makes place: MAX_STREAMS follows it (RFC 9000 19.11)
 		return 0, true
+	}
+	if b.alone {
+		return 1, b.settled
 	}
 	return side.MaxShared, true
 }
@@ -114,6 +129,7 @@ func (b *Back) control(ev *http3.Event) {
 		b.emit(side.Settings, nil)
 	case http3.GoAway: // requests from the ID on were not processed, and may be sent again whatever their method (RFC 9114 5.2)
 		b.warned = true
+		b.drainSessions(ClientEnd)
 		b.emit(side.Leaving, nil)
 		for _, st := range slices.Clone(b.Conn.Streams) {
 			if st.S != nil && st.S.ID() >= ev.ID {
@@ -164,6 +180,12 @@ func (b *Back) passed() {
 // both sides follow (RFC 9220 3).
 func (b *Back) head(st *Stream, m *semantics.Message, e side.Ending) error {
 	switch {
+	case http3.IsSessionProtocol(m.Protocol):
+		if peer, _ := b.m.Peer(); !b.alone || !peer.ExtendedConnect || b.m.MaxSessions() == 0 {
+			return side.ErrUpgrade
+		}
+		m.Protocol = b.m.SessionProtocol()
+		st.h.ExpectTunnel()
 	case m.Protocol != "":
 		if peer, _ := b.m.Peer(); !peer.ExtendedConnect {
 			return side.ErrUpgrade

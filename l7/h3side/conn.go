@@ -51,7 +51,14 @@ type Conn struct {
 	armed   clock.Time // when it fires
 	tasks   link.TaskSet
 	takers  map[uint64]func(p []byte) // of datagrams, by stream; nil until a stream takes some
-	failure error                     // by which the connection is to end, after the call of the exchange that has found it
+
+	// Of WebTransport.
+	sessions     map[uint64]*Session
+	reserved     int                        // sessions that are open, or asked for
+	early        []*sessionStream           // that wait for their session
+	goneSessions [rememberedSessions]uint64 // IDs of the last ones that have ended, plus 1
+
+	failure error // by which the connection is to end, after the call of the exchange that has found it
 	closed  bool
 }
 
@@ -125,6 +132,9 @@ func (k *Conn) arm(by clock.Time) {
 // Fired is called by the runner.
 func (k *Conn) Fired() {
 	k.armed = clock.Never
+	if len(k.early) > 0 && !k.closed {
+		k.expireEarly()
+	}
 	if !k.closed {
 		k.session.passed()
 	}
@@ -136,6 +146,10 @@ func (k *Conn) Readable(s *quicconn.Stream) {
 	if k.closed {
 		return
 	}
+	if ss, ok := s.User.(*sessionStream); ok {
+		ss.readable()
+		return
+	}
 	st, _ := s.User.(*Stream)
 	if st == nil {
 		if st = k.take(s); st == nil {
@@ -145,8 +159,8 @@ func (k *Conn) Readable(s *quicconn.Stream) {
 	st.advance()
 }
 
-// take begins a stream that the peer has opened. Bit 1 of the ID is set in those of one direction (RFC 9000 2.1), which
-// carry no request: the machine finds out what they are by their first bytes (RFC 9114 6.2).
+// take begins a stream that the peer has opened. Bit 1 of the ID is set in those of one direction, and bit 0 in those of a server (RFC
+// 9000 2.1), which carry no request: the machine finds out what they are by their first bytes (RFC 9114 6.2).
 func (k *Conn) take(s *quicconn.Stream) *Stream {
 	h, err := k.m.Open(s.ID())
 	if err != nil {
@@ -154,7 +168,7 @@ func (k *Conn) take(s *quicconn.Stream) *Stream {
 		return nil
 	}
 	st := k.newStream(s, h)
-	if s.ID()&2 != 0 {
+	if s.ID()&3 != 0 {
 		return st
 	}
 	k.enlist(st)
@@ -187,11 +201,27 @@ func (k *Conn) enlist(st *Stream) {
 	k.Streams = append(k.Streams, st)
 }
 
+// unlist takes a stream out of those of requests. The last one takes its place.
+func (k *Conn) unlist(st *Stream) {
+	if i, last := st.index, len(k.Streams)-1; i >= 0 {
+		k.Streams[i] = k.Streams[last]
+		k.Streams[i].index = i
+		k.Streams = k.Streams[:last]
+		st.index = -1
+	}
+}
+
 // Writable implements quicconn.Handler.
 func (k *Conn) Writable(s *quicconn.Stream) {
 	k.w.Enter()
-	if st, ok := s.User.(*Stream); ok && !k.closed {
-		st.emit(side.Writable, nil)
+	if k.closed {
+		return
+	}
+	switch u := s.User.(type) {
+	case *Stream:
+		u.emit(side.Writable, nil)
+	case *sessionStream:
+		u.writable()
 	}
 }
 
@@ -204,6 +234,8 @@ func (k *Conn) Stopped(s *quicconn.Stream, err error) {
 	}
 	if errors.Is(err, quic.Err0RTTRejected) {
 		k.Reject()
+	} else if ss, ok := s.User.(*sessionStream); ok {
+		ss.stopped(err)
 	} else if st, ok := s.User.(*Stream); ok {
 		st.state = outputMute
 		k.session.stopped(st, err)
@@ -252,7 +284,7 @@ func (k *Conn) Close(code http3.ErrorCode, text string, err error) {
 // end gives back what the connection has. closed is set first: the session's calls of streams then send nothing. Leaving comes
 // before the failures: requests that are sent again must not choose this connection.
 func (k *Conn) end(err error) {
-	k.closed = true
+	k.closed, k.early = true, nil
 	var wrong *http3.ConnError
 	if errors.As(err, &wrong) {
 		k.refused(side.RefusedProtocol, nil, 0)

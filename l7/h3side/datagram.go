@@ -7,13 +7,16 @@ import (
 
 // TakeDatagrams implements side.Datagrams.
 func (st *Stream) TakeDatagrams(f func(p []byte)) {
-	k, id := st.conn, st.S.ID()
+	st.datagramID, st.takes = st.S.ID(), true
+	st.conn.takeDatagrams(st.datagramID, f)
+}
+
+func (k *Conn) takeDatagrams(stream uint64, f func(p []byte)) {
 	if k.takers == nil {
 		k.takers = map[uint64]func([]byte){}
 		k.C.TakeDatagrams(k.datagram)
 	}
-	k.takers[id], st.takes = f, true
-	st.datagramID = id
+	k.takers[stream] = f
 }
 
 // leaveDatagrams has the stream take no more.

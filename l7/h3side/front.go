@@ -38,7 +38,8 @@ func NewFront(w *link.Runner, c *quicconn.Conn, o http3.MachineOptions, conf *si
 // 2.1): the next one is what GOAWAY names, so that the client knows which requests it may send again.
 func (f *Front) opened(st *Stream) bool {
 	if f.State >= side.Refusing {
-		return false // RFC 9114 5.2: it was not processed, so the client may send it again
+		// RFC 9114 5.2: it was not processed, so the client may send it again. Sessions go on, and may have more streams.
+		return len(f.sessions) > 0
 	}
 	f.next = st.S.ID() + 4
 	f.arm(f.w.Now.Add(f.interval()))
@@ -51,6 +52,10 @@ func (f *Front) opened(st *Stream) bool {
 // reports a client that stops reading at once: without it the gateway would find out only by its next write, and have
 // the backend work in vain.
 func (f *Front) message(st *Stream, ev *http3.Event) {
+	if f.State >= side.Refusing && st.S.ID() >= f.next {
+		st.drop(http3.RequestRejected)
+		return
+	}
 	if ev.Kind == http3.TooLarge { // RFC 6585 5
 		f.refused(side.Refusal(http1.Size), nil, side.TooLarge.Status)
 		st.out = f.m.AppendResponse(st.output(), st.S.ID(), &side.TooLarge)
@@ -130,6 +135,7 @@ func (f *Front) goAway(state side.Departure, id uint64) {
 	f.State, f.by = state, clock.Never
 	f.m.GoAway(id)
 	f.touch()
+	f.drainSessions(ClientEnd)
 }
 
 // after sets the time of the next state.

@@ -2,6 +2,7 @@ package h3side
 
 import (
 	"github.com/millrace/millrace/http3"
+	"github.com/millrace/millrace/l7/side"
 	"github.com/millrace/millrace/semantics"
 )
 
@@ -67,7 +68,14 @@ func (st *Stream) setPriority(p http3.Priority) {
 // fill the map with such. Those of requests to come are kept up to a bound, and the rest is dropped, as RFC 9218 7
 // permits.
 func (f *Front) control(ev *http3.Event) {
-	if ev.Kind != http3.PriorityUpdate || ev.Push {
+	switch {
+	case ev.Kind == http3.PeerSettings:
+		f.emit(side.Settings, nil)
+		return
+	case ev.Kind == http3.GoAway:
+		f.drainSessions(BackendEnd)
+		return
+	case ev.Kind != http3.PriorityUpdate || ev.Push:
 		return
 	}
 	due := ev.ID >= f.next

@@ -63,7 +63,7 @@ func (st *Stream) advance() {
 	k := st.conn
 	for st.S != nil && st.input != link.Paused && !k.closed {
 		s := st.S
-		if err := s.Err(); err != nil && err != io.EOF { //nolint:errorlint // package quic returns it as it is
+		if err := s.Err(); err != nil && err != io.EOF && !st.mayBelong() { //nolint:errorlint // package quic returns it as it is
 			st.aborted(err)
 			return
 		}
@@ -71,6 +71,11 @@ func (st *Stream) advance() {
 		ev, n, err := k.m.Input(st.h, in, fin)
 		if err != nil {
 			st.malformed(err)
+			return
+		}
+		if ev.Kind == http3.WebTransport {
+			s.Consume(n)
+			k.belongs(st, ev.ID)
 			return
 		}
 		if st.last = fin && n == len(in); ev.Kind != http3.NeedInput {
@@ -87,6 +92,12 @@ func (st *Stream) advance() {
 	if _, encoder, decoder := k.m.Pending(); encoder || decoder {
 		k.touch()
 	}
+}
+
+// mayBelong reports whether a stream that was reset has a beginning which may name a session of WebTransport: the session learns of a
+// stream that its peer has opened and reset at once (draft 4.4).
+func (st *Stream) mayBelong() bool {
+	return st.conn.m.Sessions() > 0 && st.User == nil && len(st.S.Input()) > 0
 }
 
 // handle acts on an event.
@@ -231,7 +242,7 @@ func (st *Stream) close(code http3.ErrorCode) {
 	if st.complete() {
 		st.flush() // now, not after the batch: the stream of quicconn is given back below, and sends what it has been given
 		k.m.Completed()
-	} else if st.state == outputOpen && st.index >= 0 && !k.closed {
+	} else if st.state == outputOpen && !k.closed {
 		st.state = outputMute
 		s.Reset(uint64(code))
 	}
@@ -243,12 +254,7 @@ func (st *Stream) close(code http3.ErrorCode) {
 	k.m.Release(st.h)
 	s.Release()
 	st.S, st.h, st.User = nil, nil, nil
-	if i, last := st.index, len(k.Streams)-1; i >= 0 {
-		k.Streams[i] = k.Streams[last]
-		k.Streams[i].index = i
-		k.Streams = k.Streams[:last]
-		st.index = -1
-	}
+	k.unlist(st)
 	st.recycle()
 }
 
