@@ -104,6 +104,8 @@ func serveRule(x *exchange, path, query string, client netip.Addr) {
 		relaying{x}.begin(path)
 	case x.request.Method == "CONNECT" && isConnectUDP(x.request): // no other rule has tunnels to targets of clients
 		x.answer(errDenied)
+	case isSession(x.request):
+		relayed{x}.begin(path, query, client)
 	case x.rule.Response != nil:
 		x.respond(x.rule.Response)
 	case x.rule.Redirect != nil:
@@ -176,7 +178,7 @@ func (x *exchange) normalize() (host, path, query string, ok bool) {
 // The pool is chosen once for all attempts. A retry that drew again would send more than its share to a pool whose backends
 // fail less, and the weights of a canary release would no longer hold.
 func (x *exchange) toPool(path, query string, client netip.Addr) {
-	if !x.session() {
+	if !x.sticky() {
 		x.pooled = x.rule.pick(x.w)
 	}
 	if x.pooled == nil {
@@ -217,9 +219,9 @@ func dispatch(x *exchange, path, query string, client netip.Addr) {
 	x.attempt()
 }
 
-// session finds the backend that the cookie of a session names, in any of the rule's pools: a session comes before the weights
+// sticky finds the backend that the cookie of a session names, in any of the rule's pools: a session comes before the weights
 // that split requests, also before 0 (GEP-1619 of Gateway API, "Traffic Splitting").
-func (x *exchange) session() bool {
+func (x *exchange) sticky() bool {
 	s := x.rule.Sticky
 	if s == nil {
 		return false

@@ -33,6 +33,8 @@ type backsKey struct {
 	pool    *Pool
 	backend *pool.Backend
 	owner   *clientInfo // with a header of the PROXY protocol: whose they are
+	// sessions are those of WebTransport that the connections are for, one at a time; nil is for requests of other kinds.
+	sessions *WebTransport
 }
 
 // backsTo returns the connections to a backend. Those of one client are noted at it, so that they end with it.
@@ -50,7 +52,11 @@ func (w *Worker) backsTo(k backsKey) *backConns {
 
 // backsKey names the connections that an exchange may take. With the PROXY protocol these are its client's alone.
 func (x *exchange) backsKey() backsKey {
-	return backsKey{x.pooled, x.backend, x.pooled.owner(x.client)}
+	k := backsKey{pool: x.pooled, backend: x.backend, owner: x.pooled.owner(x.client)}
+	if x.session != nil {
+		k.sessions = x.session.rule
+	}
+	return k
 }
 
 // retire closes idle connections now, and busy ones after their last request. Those with HTTP/1.1 that are busy are in no list: they

@@ -126,6 +126,8 @@ func (c *clientInfo) handle(ev *side.Event) {
 		}
 	case side.Stuck:
 		w.counters.writeTimeouts.Add(1)
+	case side.Settings: // of a client with HTTP/3
+		c.conn.Each(func(user any) { relayed{user.(*exchange)}.settled() })
 	case side.Closed:
 		c.closed3()
 	}

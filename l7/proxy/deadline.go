@@ -56,6 +56,9 @@ func (x *exchange) idleTime() (idle time.Duration) {
 		if x.udp != nil {
 			return x.udp.service.Idle
 		}
+		if x.session != nil {
+			return x.session.idleTime()
+		}
 		return t.Tunnel
 	case draining:
 		if x.awaitsEnd() {
@@ -106,6 +109,8 @@ func (x *exchange) Fired() {
 		x.giveUpEnd()
 	case x.phase == tunnel && x.udp != nil:
 		x.udp.idle()
+	case x.phase == tunnel && x.session != nil && now >= idle:
+		relayed{x}.idle()
 	case x.phase == held && now >= attempt:
 		guarding{x}.waitedTooLong()
 	case now >= idle && x.stopped():

@@ -37,6 +37,10 @@ func (w *Worker) dialQUIC(s *backConn) error {
 		IdleTimeout: cmp.Or(s.key.pool.Idle, DefaultIdle) + time.Minute, MaxStreams: -1,
 		StreamWindow: side.BackWindow, MaxStreamWindow: side.BackWindow, ConnWindow: side.MaxShared * side.BackWindow, MaxConnWindow: side.MaxShared * side.BackWindow,
 	}
+	if of := s.key.sessions; of != nil { // streams that the backend opens, and the three of HTTP/3
+		qc.Datagrams, qc.ResetAt = true, true
+		qc.MaxStreams, qc.MaxUniStreams = int64(of.Limits.Streams), int64(of.Limits.UniStreams)+3
+	}
 	go func() {
 		defer cancel()
 		t, err := w.endpoints.dialer(w)
@@ -96,7 +100,12 @@ func quicFailure(err error) error {
 // establishedQUIC begins the requests that wait for a connection. The link has done its work: streams have no link. The loop calls it
 // (quicconn.Hub.Serve); until then the deadline of the link may have ended the attempt.
 func (s *backConn) establishedQUIC(c *quicconn.Conn) quicconn.Handler {
-	b := h3side.NewBack(&s.w.Runner, c, s.key.pool.Header, s)
+	var b *h3side.Back
+	if of := s.key.sessions; of != nil {
+		b = h3side.NewSessionBack(&s.w.Runner, c, s.key.pool.Header, of.Limits, s)
+	} else {
+		b = h3side.NewBack(&s.w.Runner, c, s.key.pool.Header, s)
+	}
 	if s.link.Closed() { // it comes too late
 		b.Conn.Close(http3.NoError, "", nil)
 		return b

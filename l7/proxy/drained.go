@@ -68,6 +68,10 @@ func (x *exchange) endTunnel(failure string) {
 		x.cut(false)
 		return
 	}
+	if x.session != nil {
+		relayed{x}.close(failure)
+		return
+	}
 	if !isWebSocket(&x.outgoing) { // another protocol: its ends would take a frame for data
 		x.back.Cancel(true)
 		x.cut(false)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/l7/fastcgi"
+	"github.com/millrace/millrace/l7/h3side"
 	"github.com/millrace/millrace/l7/link"
 	"github.com/millrace/millrace/l7/pool"
 	"github.com/millrace/millrace/l7/side"
@@ -66,6 +67,7 @@ type exchange struct {
 	inspected *inspected      // nil: the listener inspects nothing
 	shield    *shielded       // nil: the rule has no firewall
 	udp       *datagramTunnel // of a rule that relays datagrams; nil otherwise
+	session   *relayedSession // of WebTransport; nil otherwise
 
 	// One timer bounds the whole, the attempt and the wait for the next byte: see bounds.
 	began       clock.Time
@@ -116,6 +118,10 @@ func (w *Worker) newExchange(c *clientInfo, ev *side.Event) *exchange {
 // requestData passes content of the request on. It borrows p. The frames of a WebSocket are tracked from its first
 // byte, since only then is it known later whether a Close frame may be put between.
 func (x *exchange) requestData(p []byte) {
+	if x.session != nil {
+		relayed{x}.capsules(h3side.ClientEnd, p)
+		return
+	}
 	if !x.checkBody(p) {
 		return
 	}
@@ -144,6 +150,9 @@ func (x *exchange) requestEnd(trailers []semantics.Field) {
 	if x.up.message == allPassed { // with the header
 		endMirror(x)
 		x.finishIfDone()
+		return
+	}
+	if x.session != nil && (relayed{x}).cutWithin(h3side.ClientEnd) {
 		return
 	}
 	if len(trailers) > 0 {
@@ -293,6 +302,10 @@ func sendHead(x *exchange, m, out *semantics.Message, e side.Ending) {
 		return
 	}
 	switch {
+	case x.phase == tunnel && x.session != nil:
+		x.up.to = x.back
+		relayed{x}.join()
+		x.up.push(x.w)
 	case x.phase == tunnel:
 		if x.up.to = x.back; !x.caps.Shared { // the request has ended, and the other protocol begins
 			x.up.message, x.up.trailers = flowing, nil
@@ -335,6 +348,10 @@ func (x *exchange) responseData(p []byte) {
 		x.giveUpEnd()
 		return
 	}
+	if x.phase == tunnel && x.session != nil {
+		relayed{x}.capsules(h3side.BackendEnd, p)
+		return
+	}
 	if q := x.inspected; q != nil && q.down != unwatched && !(inspecting{x}).responseContent(p) {
 		return
 	}
@@ -375,6 +392,9 @@ func passOn(x *exchange, p []byte) {
 func (x *exchange) responseEnd(trailers []semantics.Field) {
 	if x.down.message == allPassed { // with the header
 		x.finishIfDone()
+		return
+	}
+	if x.phase == tunnel && x.session != nil && (relayed{x}).cutWithin(h3side.BackendEnd) {
 		return
 	}
 	if q := x.inspected; q != nil && q.down != unwatched && !(inspecting{x}).responseEnd() {
@@ -448,6 +468,9 @@ func (x *exchange) finish() {
 	}
 	if x.udp != nil {
 		x.udp.leave()
+	}
+	if x.session != nil {
+		x.session.leave()
 	}
 	if x.cached != nil {
 		x.cached.leave()

@@ -150,7 +150,9 @@ func (p *pass) dialTo(b *pool.Backend) error {
 }
 
 // key names the connections that the pass counts among: a backend's limit is that of requests and passes together.
-func (p *pass) key(b *pool.Backend) backsKey { return backsKey{p.pooled, b, p.pooled.owner(p.info)} }
+func (p *pass) key(b *pool.Backend) backsKey {
+	return backsKey{pool: p.pooled, backend: b, owner: p.pooled.owner(p.info)}
+}
 
 // backs returns the connections that a pass counts among, and waits behind.
 func (p *pass) backs(b *pool.Backend) *backConns { return p.w.backsTo(p.key(b)) }

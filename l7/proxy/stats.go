@@ -224,6 +224,9 @@ func (x *exchange) describe(took time.Duration) *Record {
 	if t := x.udp; t != nil && t.reason != "" {
 		r.Reason = t.reason
 	}
+	if s := x.session; s != nil && s.reason != "" {
+		r.Reason = s.reason
+	}
 	if x.traced != nil {
 		r.TraceID = x.traced.ID()
 	}

@@ -131,6 +131,8 @@ type Rule struct {
 	Firewall *waf.Firewall
 	// UDP relays datagrams of clients to targets that they name (RFC 9298), in place of all below; nil does not.
 	UDP *udptunnel.Service
+	// WebTransport lets sessions through to Backends; nil does not.
+	WebTransport *WebTransport
 	// Pages are the contents of responses of the gateway; they come before those of the listener.
 	Pages Pages
 	// Backends are the pools that requests are spread over by weight. None answers by Response, or 500.

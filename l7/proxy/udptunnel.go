@@ -19,7 +19,7 @@ import (
 func isConnectUDP(m *semantics.Message) bool { return strings.EqualFold(m.Protocol, "connect-udp") }
 
 // isTunnel reports whether what follows the header of a request is another protocol.
-func isTunnel(m *semantics.Message) bool { return isWebSocket(m) || isConnectUDP(m) }
+func isTunnel(m *semantics.Message) bool { return isWebSocket(m) || isConnectUDP(m) || isSession(m) }
 
 // relaying is an exchange that relays datagrams: the methods are of this file.
 type relaying struct{ *exchange }

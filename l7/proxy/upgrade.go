@@ -35,6 +35,9 @@ func (x *exchange) prepareUpgrade() {
 	if m.Protocol == "" {
 		return
 	}
+	if x.session != nil { // the connection gives the protocol the name that its backend knows
+		return
+	}
 	if !isWebSocket(m) {
 		if x.pooled.Protocol != HTTP1 || !x.rule.upgradesTo(m.Protocol) {
 			m.Protocol = ""
@@ -73,6 +76,9 @@ func (x *exchange) prepareUpgrade() {
 // tunnel (RFC 9110 9.3.6). WebSocket servers send 200: others are refused, as a client with HTTP/1.1, which gets 101,
 // could not see the difference.
 func (x *exchange) upgraded(m *semantics.Message) (out *semantics.Message, ok bool) {
+	if x.session != nil {
+		return relayed{x}.accepted(m)
+	}
 	asked := x.outgoing.Protocol != ""
 	if asked && !isWebSocket(&x.outgoing) {
 		return x.upgradedTo(m)

@@ -52,8 +52,8 @@ func (s *Stream) Write(p []byte, fin bool) {
 	}
 }
 
-// WriteFirst sends the beginning of a stream, which says what the stream is: it arrives also if the stream is reset, where both ends of
-// the connection have quic.Config.ResetAt.
+// WriteFirst sends the first bytes of a stream, by which the peer knows its kind. They arrive also if the stream is reset, where both ends
+// of the connection have quic.Config.ResetAt.
 func (s *Stream) WriteFirst(p []byte) {
 	if s.tryDirect(p) {
 		s.out.SetReliableBoundary()
