@@ -124,6 +124,7 @@ func (d *checker) checkRule(c *Config, known *named, r *Route, u *Rule, at *rule
 	}
 	answers := d.checkFilters(u, at)
 	checkConnectUDP(d, c, r, u, at, answers)
+	checkWebTransport(d, c, known, r, u, at)
 	switch {
 	case answers != nil && u.Static != nil:
 		d.Fail(at.static, "leave one of them out", "static is not used: the filter on line %d answers", answers.Line)

@@ -28,7 +28,7 @@ var kinds = map[string]string{
 	"http stack": "devices: [{name: eth0, addresses: [198.18.0.7/24, 198.18.0.1/24]}]\nstack: devices\nlisteners: [{name: l, address: 198.18.0.1:80, protocol: HTTP}]\n" + toPool +
 		"pools: [{name: p, backends: [{address: 198.18.0.2:1}]}]\n",
 	"answers":     "listeners: [{name: l, address: 127.0.0.1:80, protocol: HTTP}]\nroutes: [{name: r, rules: [{matches: [{}], filters: [{type: FixedResponse}]}]}]\n",
-	"h3 pool":     "listeners: [{name: l, address: 127.0.0.1:80, protocol: HTTP}]\n" + toPool + "pools: [{name: p, protocol: H3, tls: {insecure: true}, backends: [{address: 127.0.0.1:1}]}]\n",
+	"h3 pool":     "listeners: [{name: l, address: 127.0.0.1:443, protocol: HTTPS, versions: ['1.1', '2', '3'], tls: {certificates: [{cert: c}, {cert: b}]}}]\n" + toPool + "pools: [{name: p, protocol: H3, tls: {insecure: true}, backends: [{address: 127.0.0.1:1}]}]\n",
 	"files":       "listeners: [{name: l, address: 127.0.0.1:80, protocol: HTTP}]\nroutes: [{name: r, rules: [{matches: [{}], static: {root: /}}]}]\n",
 	"acme":        "listeners: [{name: l, address: 127.0.0.1:443, protocol: HTTPS, tls: {acme: {names: a.example, dir: d, agree_to_terms: true}}}]\n",
 	"named":       "listeners: [{name: l, address: 127.0.0.1:80, protocol: HTTP}]\n" + toPool + "pools: [{name: p, backends: [{address: 'app.example:1'}]}]\n",
@@ -201,6 +201,7 @@ routes:
         static: {root: /tmp, index: i.html, try_files: '/x', listing: true, precompressed: gzip, hidden: true, cache_control: no-store}
         cache: {name: kk, default_ttl: 1s, heuristic_percent: 5, stale_while_revalidate: 1s, stale_if_error: 1s, client_control: ignore, key_headers: x-a, key_cookies: c, collapse_wait: 1s}
         connect_udp: {targets: '192.0.2.0/25:9', tunnels: 9, idle: 9s}
+        webtransport: {sessions: 9, streams: 9, buffer_bytes: 65536, idle: 9s}
         timeouts: {request: 1s, backend_request: 1s}
         retry: {attempts: 2, codes: [503]}
         early_hints: "</x.css>; rel=preload"

@@ -50,16 +50,17 @@ const (
 
 // Rule configures the handling of requests that one of its matches holds for.
 type Rule struct {
-	Name        string       // key "name", unique in its route; default its number from 1
-	Matches     []Match      // key "matches"; absent: every request
-	Filters     []Filter     // key "filters"
-	BackendRefs []BackendRef // key "backend_refs": pools; required unless static or a filter answers
-	Static      *Static      // key "static": files that answer; absent: none
-	Cache       *RuleCache   // key "cache": of the responses of backends; absent: none
-	ConnectUDP  *ConnectUDP  // key "connect_udp": tunnels of UDP that clients ask for; absent: none
-	Timeouts    RuleTimeouts // key "timeouts"
-	Retry       Retry        // key "retry"
-	EarlyHints  []string     // key "early_hints": values of Link that clients get before a backend answers (103); default none
+	Name         string        // key "name", unique in its route; default its number from 1
+	Matches      []Match       // key "matches"; absent: every request
+	Filters      []Filter      // key "filters"
+	BackendRefs  []BackendRef  // key "backend_refs": pools; required unless static or a filter answers
+	Static       *Static       // key "static": files that answer; absent: none
+	Cache        *RuleCache    // key "cache": of the responses of backends; absent: none
+	ConnectUDP   *ConnectUDP   // key "connect_udp": tunnels of UDP that clients ask for; absent: none
+	WebTransport *WebTransport // key "webtransport": sessions that reach the backends, over HTTP/3; absent: none
+	Timeouts     RuleTimeouts  // key "timeouts"
+	Retry        Retry         // key "retry"
+	EarlyHints   []string      // key "early_hints": values of Link that clients get before a backend answers (103); default none
 }
 
 // Match is the conditions on a request: all that are there must hold.

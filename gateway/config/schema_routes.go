@@ -35,6 +35,7 @@ type rulePlace struct {
 	cache      *yaml.Node
 	cacheName  *yaml.Node
 	udp        *yaml.Node
+	sessions   *yaml.Node
 	files      []filePlace
 }
 
@@ -103,6 +104,7 @@ func (d *l7Decoder) rules(n *yaml.Node, r *Route, at *routePlace) {
 			strictyaml.Optional("static", func(n *yaml.Node) { p.static = n; u.Static = newStatic(); d.static(n, u.Static, &p) }),
 			strictyaml.Optional("cache", func(n *yaml.Node) { u.Cache = newRuleCache(); cacheDecoder{d}.ruleCache(n, u.Cache, &p) }),
 			udpDecoder{d}.key(&u, &p),
+			sessionDecoder{d}.key(&u, &p),
 			strictyaml.Optional("timeouts", func(n *yaml.Node) {
 				p.timeouts = n
 				t := &u.Timeouts

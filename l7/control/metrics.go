@@ -67,7 +67,7 @@ func (s *Set) WriteMetrics(w *metrics.Writer) {
 	}
 	s.mu.Lock()
 	traced := s.traces
-	order, routes, guards, counts, tunnels := s.order, slices.Collect(maps.Values(s.routes)), s.guards, s.firewalls.counts, s.tunnels
+	order, routes, guards, counts, tunnels, sessions := s.order, slices.Collect(maps.Values(s.routes)), s.guards, s.firewalls.counts, s.tunnels, s.sessions
 	listeners := make([]admission, len(s.cfg.Listeners))
 	for i := range listeners {
 		name := s.cfg.Listeners[i].Name
@@ -77,6 +77,7 @@ func (s *Set) WriteMetrics(w *metrics.Writer) {
 	traced.write(w)
 	counts.write(w)
 	tunnels.write(w)
+	sessions.write(w)
 	for i := range listeners {
 		if wanted(&w.Selection, i, listeners[i].name) {
 			listeners[i].write(w)

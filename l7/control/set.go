@@ -88,6 +88,7 @@ type Set struct {
 	traces     traces
 	firewalls  firewalls
 	tunnels    tunnelCounts
+	sessions   sessionCounts
 
 	authorities map[string]*authority // of ACME, by their folders
 	warned      map[string]time.Time  // of certificates that expire

@@ -40,6 +40,7 @@ type plan struct {
 	sites      map[*config.Static]*files.Site
 	firewalls  firewalls
 	tunnels    tunnelCounts
+	sessions   sessionCounts
 	fieldNames func(policy string) []string // Options.FieldNames
 
 	authorities map[string]*authority
@@ -87,7 +88,7 @@ func (s *Set) plan(cfg *config.Config) (*plan, error) {
 	}
 	n := &plan{
 		cfg: cfg, tree: &proxy.Tree{}, pools: map[string]*pooled{}, served: map[string]*servedTLS{},
-		before: s.traces.exporter, routes: map[string]*proxy.Route{}, admissions: s.admit(cfg), authorities: map[string]*authority{}, tunnels: tunnelCounts{},
+		before: s.traces.exporter, routes: map[string]*proxy.Route{}, admissions: s.admit(cfg), authorities: map[string]*authority{}, tunnels: tunnelCounts{}, sessions: sessionCounts{},
 		disks: map[string]*cacheDisk{}, fieldNames: s.opt.FieldNames,
 	}
 	var errs []error
@@ -162,7 +163,7 @@ func (s *Set) use(n *plan) error {
 	s.traces = n.traces
 	s.caches = n.caches
 	errs = append(errs, s.firewalls.close())
-	s.firewalls, s.tunnels = n.firewalls, n.tunnels
+	s.firewalls, s.tunnels, s.sessions = n.firewalls, n.tunnels, n.sessions
 	s.caches.use(n.cfg)
 	errs = append(errs, useDisks(s, n))
 	errs = append(errs, s.useACME(n))
@@ -307,7 +308,8 @@ func (s *Set) planHTTP(n *plan, l *config.Listener, out *proxy.Listener) []route
 		out.HTTP3 = &proxy.HTTP3Options{
 			Machine: http3.MachineOptions{MaxFieldSection: l.Limits.HeaderBytes, MaxFields: l.Limits.HeaderFields, ExtendedConnect: true, Datagrams: true},
 			QUIC: &quic.Config{
-				Datagrams:  true, // also where no rule has tunnels: a reload may bring one, and connections stay
+				Datagrams:  true, // also where no rule has tunnels or sessions: a reload may bring one, and connections stay
+				ResetAt:    true, // the same
 				ZeroRTT:    l.EarlyData,
 				MaxStreams: int64(l.Limits.Streams), HandshakeTimeout: handshakeTime(l), IdleTimeout: max(l.Timeouts.Idle, l.Timeouts.Stream),
 				StreamWindow: 256 << 10, MaxStreamWindow: 2 << 20, ConnWindow: 512 << 10, MaxConnWindow: 4 << 20, // of a request, of a connection
@@ -315,6 +317,9 @@ func (s *Set) planHTTP(n *plan, l *config.Listener, out *proxy.Listener) []route
 		}
 	}
 	rules, refs := n.cfg.RulesOf(l.Name)
+	if out.HTTP3 != nil {
+		serveSessions(&out.HTTP3.Machine, refs)
+	}
 	if out.HTTP1 != nil {
 		out.HTTP1.KeepCase, out.HTTP1.UpgradeContent = n.keepsCase(refs), upgrades(refs)
 	}
@@ -326,6 +331,7 @@ func (s *Set) planHTTP(n *plan, l *config.Listener, out *proxy.Listener) []route
 		rule := n.rule(rules[i].Name, s.route(n, refs[i].Route.Name), &refs[i])
 		rule.Guard, rule.Pages = n.routeGuard(refs[i].Route), n.pagesOf(refs[i].Route.ErrorPages)
 		rule.UDP = n.tunnels.service(s.tunnels, refs[i].Route.Name+"/"+refs[i].Rule.Name, refs[i].Rule.ConnectUDP)
+		rule.WebTransport = n.sessions.rule(s.sessions, refs[i].Route.Name+"/"+refs[i].Rule.Name, refs[i].Rule.WebTransport)
 		rule.Firewall = n.firewalls.of(l, refs[i].Route)
 		rule.Files, rule.Cache = n.sites[refs[i].Rule.Static], n.cacheUse(&refs[i])
 		rule.Inspection = n.inspectionOf(s, l, refs[i].Route)
