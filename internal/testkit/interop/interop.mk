@@ -174,7 +174,7 @@ interop-peers: peer-programs ## every other implementation of TLS, QUIC, HTTP/3 
 	MILLRACE_PEERS=$(abspath $(PEERS)) MILLRACE_PEERS_PAGE=$(abspath docs/interop.md) MILLRACE_MUST_NETNS=1 MILLRACE_AIOQUIC=$(abspath $(AIOQUIC)) \
 		MILLRACE_SCREENSHOT=$(SCREENSHOT) $(GO) -C internal/testkit/interop test -count=1 -v -timeout 30m -run '^TestPeers$$' .
 
-VM_PACKAGES := qemu-system-x86 busybox-static cpio iproute2 bpftool xdp-tools
+VM_PACKAGES := qemu-system-x86 busybox-static cpio kmod iproute2 bpftool xdp-tools
 
 VHOST_PACKAGES := qemu-system-x86 busybox-static cpio kmod iproute2 ethtool curl iperf3
 

@@ -8,17 +8,10 @@ set -euo pipefail
 test=$(readlink -f "$1")
 shift
 cd "$(dirname "$0")/../../.."
-deps=.deps/vm/full
+. internal/testkit/vm/guest.sh
 TOOLS="/usr/sbin/ip /usr/bin/rdma /usr/bin/ibv_rc_pingpong /usr/bin/ibv_uc_pingpong /usr/bin/ibv_ud_pingpong /usr/bin/rping /usr/bin/ucmatose /usr/bin/udaddy
 	/usr/bin/ib_write_bw /usr/bin/ib_send_lat /usr/bin/python3.11 /bin/kmod"
-MODULES="virtio_pci virtio_net crc32_generic ib_uverbs rdma_ucm rdma_rxe"
-
-if [ ! -e $deps/boot ]; then
-	mkdir -p $deps
-	package=$(apt-cache depends linux-image-amd64 | sed -n 's/.*Depends: //p')
-	(cd $deps && apt-get download -qq "$package" && dpkg -x "$package"_*.deb . && rm -f ./*.deb)
-fi
-version=$(ls $deps/lib/modules)
+guest_kernel .deps/vm/full linux-image-amd64
 
 work=$(mktemp -d)
 space=mr-rxe-$$
@@ -31,35 +24,19 @@ cleanup() {
 trap cleanup EXIT
 
 # The guest's root: busybox, the tools and Python's RDMA library with what they link, and the modules in the order of their dependencies.
-root=$work/root
 lib=/usr/lib/x86_64-linux-gnu
-mkdir -p $root/{bin,proc,sys,dev,tmp,run,modules,etc/libibverbs.d,usr/lib/python3/dist-packages,usr/bin,lib}
-cp /bin/busybox $root/bin/
-for name in sh mount sleep insmod poweroff cat ls nc ln echo grep kill timeout seq sha256sum; do ln -s busybox $root/bin/$name; done
-copy() {
-	for file in "$1" $(ldd "$1" 2>/dev/null | grep -o '/[^ ]*'); do mkdir -p "$root$(dirname "$file")" && cp -L "$file" "$root$file"; done
-}
-for tool in $TOOLS $lib/libgcc_s.so.1 $lib/libibverbs/librxe-rdmav*.so /usr/lib/python3/dist-packages/pyverbs/*.so /usr/lib/python3.11/lib-dynload/*.so; do copy "$tool"; done
+guest_root $work/root sleep cat ls nc ln echo grep kill timeout seq sha256sum
+mkdir -p $root/{etc/libibverbs.d,usr/lib/python3/dist-packages,usr/bin,lib}
+guest_copy $root $TOOLS $lib/libgcc_s.so.1 $lib/libibverbs/librxe-rdmav*.so /usr/lib/python3/dist-packages/pyverbs/*.so /usr/lib/python3.11/lib-dynload/*.so
 cp /etc/libibverbs.d/rxe.driver $root/etc/libibverbs.d/
 cp /usr/lib/python3/dist-packages/pyverbs/*.py $root/usr/lib/python3/dist-packages/pyverbs/ 2>/dev/null || true
 (cd / && find usr/lib/python3.11 -type d \( -name test -o -name idlelib -o -name __pycache__ -o -name ensurepip -o -name lib2to3 -o -name distutils \) -prune -o \
 	-type f ! -name '*.so' -print | cpio -pdm --quiet $root)
 ln -s python3.11 $root/usr/bin/python3
 cp rdma/testdata/verbs.py $root/
-depmod -b $deps "$version"
-number=10
-for module in $(for m in $MODULES; do modprobe -d $deps -S "$version" --show-depends "$m"; done | awk '/^insmod/ && !seen[$2]++ {print $2}'); do
-	cp "$module" $root/modules/$number.ko
-	number=$((number + 1))
-done
-echo 'root:x:0:0:root:/:/bin/sh' >$root/etc/passwd
-cat >$root/init <<'INIT'
-#!/bin/sh
-export PATH=/bin:/usr/bin:/usr/sbin HOME=/
-mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev; mount -t tmpfs tmp /tmp
-for module in /modules/*.ko; do insmod $module; done
+guest_modules virtio_pci virtio_net crc32_generic ib_uverbs rdma_ucm rdma_rxe
+guest_init <<'INIT'
 ulimit -l unlimited
-ip link set lo up
 ip addr add 198.18.0.2/24 dev eth0; ip link set eth0 up
 rdma link add rxe0 type rxe netdev eth0
 loop() { while :; do "$@" >/dev/null 2>&1 || sleep 0.2; done; }
@@ -77,17 +54,16 @@ cat /tmp/verbs
 echo "== ready"
 while :; do sleep 1000; done
 INIT
-chmod +x $root/init
-(cd $root && find . | cpio -o -H newc --quiet | gzip -1) >$work/initrd
+guest_pack $work/initrd
 
 ip netns add $space
 ip -n $space link set lo up
 ip netns exec $space ip tuntap add dev eth0 mode tap
 ip -n $space addr add 198.18.0.1/24 dev eth0
 ip -n $space link set eth0 up
-ip netns exec $space qemu-system-x86_64 -accel tcg,thread=multi -cpu max -m 512 -smp 1 -nodefaults -no-user-config -no-reboot -display none \
+ip netns exec $space "${qemu[@]}" -m 512 -smp 1 \
 	-netdev tap,id=n0,ifname=eth0,script=no,downscript=no -device virtio-net-pci,netdev=n0,mac=02:00:00:00:00:02,romfile= \
-	-serial "file:$work/log" -kernel $deps/boot/vmlinuz-* -initrd $work/initrd -append 'console=ttyS0 quiet panic=-1 net.ifnames=0' </dev/null &
+	-serial "file:$work/log" -initrd $work/initrd </dev/null &
 for _ in $(seq 600); do
 	grep -q '^== ready' "$work/log" 2>/dev/null && break
 	sleep 0.2

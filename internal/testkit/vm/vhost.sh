@@ -4,16 +4,8 @@
 set -euo pipefail
 millrace=$(readlink -f "$1")
 cd "$(dirname "$0")/../../.."
-deps=.deps/vm
-MODULES="virtio_pci virtio_net"
-TOOLS="/usr/bin/curl /usr/bin/iperf3 /usr/sbin/ip"
-
-if [ ! -e $deps/kernel ]; then
-	mkdir -p $deps/package
-	package=$(apt-cache depends linux-image-cloud-amd64 | sed -n 's/.*Depends: //p')
-	(cd $deps/package && apt-get download -qq "$package" && dpkg -x "$package"_*.deb . && rm -f ./*.deb)
-	cp $deps/package/boot/vmlinuz-* $deps/kernel
-fi
+. internal/testkit/vm/guest.sh
+guest_kernel .deps/vm linux-image-cloud-amd64
 
 work=$(mktemp -d)
 space=mr-vhost-$$
@@ -26,28 +18,10 @@ cleanup() {
 }
 trap cleanup EXIT
 
-# The guest's root: busybox, the tools with their libraries, and the modules in the order of their dependencies.
-root=$work/root
-mkdir -p $root/{bin,proc,sys,dev,tmp,modules,etc}
-cp /bin/busybox $root/bin/
-for name in sh mount sleep insmod poweroff sha256sum cat ls; do ln -s busybox $root/bin/$name; done
-for tool in $TOOLS; do
-	for file in $tool $(ldd "$tool" | grep -o '/[^ ]*'); do mkdir -p "$root$(dirname "$file")" && cp -L "$file" "$root$file"; done
-done
-version=$(ls $deps/package/lib/modules)
-depmod -b $deps/package "$version"
-number=10
-for module in $(for m in $MODULES; do modprobe -d $deps/package -S "$version" --show-depends "$m"; done | awk '/^insmod/ && !seen[$2]++ {print $2}'); do
-	cp "$module" $root/modules/$number.ko
-	number=$((number + 1))
-done
-echo 'root:x:0:0:root:/:/bin/sh' >$root/etc/passwd
-cat >$root/init <<'INIT'
-#!/bin/sh
-export PATH=/bin:/usr/bin:/usr/sbin HOME=/
-mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev; mount -t tmpfs tmp /tmp
-for module in /modules/*.ko; do insmod $module; done
-ip link set lo up
+guest_root $work/root sleep sha256sum cat ls
+guest_copy $root /usr/bin/curl /usr/bin/iperf3 /usr/sbin/ip
+guest_modules virtio_pci virtio_net
+guest_init <<'INIT'
 ip addr add 198.18.0.3/24 dev eth0; ip link set eth0 up
 ip addr add 198.18.1.3/24 dev eth1; ip link set eth1 up
 echo "== $(cat /proc/version)"
@@ -59,8 +33,7 @@ iperf3 -c 198.18.1.1 -n 20M -i 0 -R | tail -4; echo "== iperf3 receive done"
 echo "== end"
 poweroff -f
 INIT
-chmod +x $root/init
-(cd $root && find . | cpio -o -H newc --quiet | gzip -1) >$work/initrd
+guest_pack $work/initrd
 
 # The gateway serves a file on the first port; the second leads to a namespace with an iperf3 server.
 mkdir $work/www && head -c 8000000 /dev/urandom >$work/www/big
@@ -85,11 +58,11 @@ for socket in a b; do
 done
 
 # vectors=0: QEMU 7.2 without KVM crashes when a vhost device has MSI-X.
-timeout "${LIMIT:-300}" qemu-system-x86_64 -accel tcg,thread=multi -cpu max -m 512 -smp 1 -nodefaults -no-user-config -no-reboot -display none \
+timeout "${LIMIT:-300}" "${qemu[@]}" -m 512 -smp 1 \
 	-object memory-backend-memfd,id=mem,size=512M,share=on -machine memory-backend=mem \
 	-chardev socket,id=c0,path=$work/a -netdev vhost-user,id=n0,chardev=c0 -device virtio-net-pci,netdev=n0,mac=02:00:00:00:00:03,romfile=,vectors=0 \
 	-chardev socket,id=c1,path=$work/b -netdev vhost-user,id=n1,chardev=c1 -device "virtio-net-pci,netdev=n1,mac=02:00:00:00:01:03,romfile=,vectors=0${PACKED:+,packed=on}" \
-	-serial stdio -kernel $deps/kernel -initrd $work/initrd -append 'console=ttyS0 quiet panic=-1 net.ifnames=0' </dev/null 2>&1 |
+	-serial stdio -initrd $work/initrd </dev/null 2>&1 |
 	tr -d '\r' | tee $work/log | sed -n '/^== /,$p; /qemu/p'
 sed -n '/msg=device/p' $work/gateway.log
 kill -INT %3 2>/dev/null && wait %3 || true
