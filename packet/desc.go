@@ -50,6 +50,10 @@ type Desc struct {
 	Verdict Verdict // what to do with the packet
 }
 
+// RuleClaimed is the Rule of a received packet that a rule of the device (DPDK's rte_flow) has marked as claimed. The header
+// pass clears it.
+const RuleClaimed = 0xffff
+
 // Flags are the findings of the header pass about one packet, and how it reached this loop.
 type Flags uint16
 

@@ -16,6 +16,10 @@ type Stats struct {
 	TxInvalidBytes     uint64 // of those that the driver rejects; they count in TxBytes too
 	Wakeups            uint64 // system calls made to move packets
 
+	// Of devices with rules for what is claimed (rte_flow), while something is.
+	Steered         uint64 // received packets that a rule of the device has marked as claimed
+	SteeredSoftware uint64 // and those that were looked up in software
+
 	// Of an exception path (package exception), beside the packets above.
 	ToKernel, FromKernel uint64 // packets that no rule claims, and those that the kernel sends
 	KernelLost           uint64 // packets of both that the kernel or the device did not take
@@ -32,6 +36,8 @@ func (s *Stats) Add(o Stats) {
 	s.TxInvalid += o.TxInvalid
 	s.TxInvalidBytes += o.TxInvalidBytes
 	s.Wakeups += o.Wakeups
+	s.Steered += o.Steered
+	s.SteeredSoftware += o.SteeredSoftware
 	s.ToKernel += o.ToKernel
 	s.FromKernel += o.FromKernel
 	s.KernelLost += o.KernelLost

@@ -75,11 +75,12 @@ type Device struct {
 	Driver Driver       // the driver in use, never Auto
 	Why    string       // with Auto: why it is not AF_XDP; "" if it is
 
-	loses   string // of AF_XDP: what it loses that AF_PACKET would bring, and why
-	steer   func(...pmd.Rule) error
-	offload func(on bool) error        // nil where the driver cannot
-	before  func(*pmd.Prefilter) error // the same
-	close   func() error
+	loses      string // of AF_XDP: what it loses that AF_PACKET would bring, and why
+	steer      func(...pmd.Rule) error
+	inSoftware func() error               // nil where the driver has no rules of the device
+	offload    func(on bool) error        // nil where the driver cannot
+	before     func(*pmd.Prefilter) error // the same
+	close      func() error
 }
 
 // New returns a device of drivers that the caller has opened: queue i is for loop i. closeDrivers closes
@@ -226,8 +227,8 @@ func openNamed(cfg Config) (*Device, error) {
 	return open(cfg)
 }
 
-// openDPDK opens a device of DPDK, whose packets all come to this process. So there is nothing to steer unless it has an
-// exception path; with All it receives frames for other link addresses too.
+// openDPDK opens a device of DPDK, whose packets all come to this process. Unless it has an exception path, rules only
+// distribute them to queues; with All it receives frames for other link addresses too.
 func openDPDK(cfg Config) (*Device, error) {
 	if iface := exceptionOf(cfg.Name); iface != "" {
 		return openExcepted(cfg, iface)
@@ -236,9 +237,9 @@ func openDPDK(cfg Config) (*Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Device{
-		Queues: drivers(dev.Queues), Driver: DPDK, close: dev.Close,
-		steer: func(...pmd.Rule) error { return nil },
+	d := &Device{Queues: drivers(dev.Queues), Driver: DPDK, close: dev.Close, steer: dev.Steer, inSoftware: dev.InSoftware}
+	if err := d.steer(cfg.Rules...); err != nil {
+		return nil, errors.Join(err, d.Close())
 	}
 	if dev.CanOffload() {
 		d.offload = dev.SetOffload
@@ -261,6 +262,15 @@ func drivers[Q pmd.Driver](queues []Q) []pmd.Driver {
 
 // Steer makes rules the only ones, while packets flow.
 func (d *Device) Steer(rules ...pmd.Rule) error { return d.steer(rules...) }
+
+// InSoftware returns why a device that has rules of its own for what is claimed (DPDK's rte_flow) leaves some to software; nil where it
+// does not, or where the driver steers otherwise.
+func (d *Device) InSoftware() error {
+	if d.inSoftware == nil {
+		return nil
+	}
+	return d.inSoftware()
+}
 
 // SetPrefilter has p see packets of the interface before the driver's own filter; nil: none any more. Where that fails,
 // or the driver has no filter (pmd.ErrNotSupported), nothing changes.

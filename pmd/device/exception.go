@@ -37,7 +37,7 @@ func openExcepted(cfg Config, iface string) (*Device, error) {
 		return nil, err
 	}
 	path, err := exception.Open(exception.Config{
-		Device: drivers(dev.Queues), Pools: cfg.Pools, Interface: iface, Networks: networks, CloseDevice: dev.Close,
+		Device: drivers(dev.Queues), Pools: cfg.Pools, Interface: iface, Networks: networks, CloseDevice: dev.Close, Steer: dev.Steer,
 	})
 	if err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func openExcepted(cfg Config, iface string) (*Device, error) {
 	if err := path.Steer(cfg.Rules...); err != nil {
 		return nil, errors.Join(err, path.Close())
 	}
-	return &Device{Queues: drivers(path.Queues), Driver: DPDK, close: path.Close, steer: path.Steer}, nil
+	return &Device{Queues: drivers(path.Queues), Driver: DPDK, close: path.Close, steer: path.Steer, inSoftware: dev.InSoftware}, nil
 }
 
 // exceptionOf returns the interface of a device's exception path; "" where it has none.

@@ -32,6 +32,7 @@ type Config struct {
 	port *uint32 // of a device that exists already, in tests
 
 	rxOffloads, txOffloads uint64 // that a test adds
+	noRSS                  bool   // of rules, in tests
 }
 
 // DefaultRing is the number of packets that may wait for Rx.
@@ -56,6 +57,7 @@ type Device struct {
 	onLoop  func(i int, f func()) bool
 	restore func() error // returns the device to the kernel's driver; nil: it was not taken
 	closing atomic.Bool  // no queue may call the shim any more
+	flows   *flowTable   // nil until it has started
 	large   atomic.Bool  // packets that the device has joined pass whole (SetOffload)
 
 	link      kernelLink
@@ -168,6 +170,9 @@ func (d *Device) open(cfg *Config) error {
 		return explain("start", d.Name, 0, err, d.shim.log())
 	}
 	d.started = true
+	d.flows = newFlowTable(&shimFlows{d.shim, flowSpec{
+		rssTypes: s.rssTypes, port: s.port, queues: s.queues, keySize: s.keySize, key: s.key,
+	}}, flowActions(len(cfg.Pools), s.rssTypes != 0 && !cfg.noRSS))
 	d.shim.log()
 	for _, q := range d.Queues {
 		d.shim.call("mrd_rest", q.c)
@@ -247,6 +252,18 @@ func (d *Device) returnFrames(queue int, pool *ring.Pool, frames []uint32) error
 	})
 }
 
+// Steer makes the device mark and distribute what the rules claim (rte_flow), as far as it can: the rest is the software's, as
+// without rules (InSoftware). They replace those of the call before. Any goroutine may call it.
+func (d *Device) Steer(rules ...pmd.Rule) error {
+	if err := d.flows.replace(rules); err != nil {
+		return &pmd.OpError{Op: "steer", Device: d.Name, Err: err}
+	}
+	return nil
+}
+
+// InSoftware returns why some claims of Steer are steered in software; nil where none is.
+func (d *Device) InSoftware() error { return d.flows.status.Load().refusal() }
+
 // Close stops the device and removes it from DPDK. It returns the frames of all queues that their loops have not closed to
 // their pools: in those loops (Config.OnLoop), or at once where none runs.
 func (d *Device) Close() error {
@@ -279,11 +296,14 @@ func (d *Device) stop() error {
 		}
 	}
 	d.final = d.losses()
-	var err error
+	var err, flowErr error
 	d.inNamespace(func() {
+		if d.flows != nil {
+			flowErr = d.flows.close()
+		}
 		err = errno(d.shim.call("mrd_stop", uintptr(d.port), flag(d.started), flag(d.driver == "net_memif")))
 	})
-	if err != nil && !d.link.gone() { // a device that is gone cannot be stopped
+	if err = errors.Join(err, flowErr); err != nil && !d.link.gone() { // a device that is gone cannot be stopped
 		err = explain("close", d.Name, 0, err, d.shim.log())
 	} else {
 		err = nil

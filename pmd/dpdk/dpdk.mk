@@ -1,6 +1,6 @@
 # DPDK's shim: one library for each ABI number of DPDK, against the one that is installed.
 
-.PHONY: dpdk dpdk-test dpdk-soak dist-dpdk
+.PHONY: dpdk dpdk-test dpdk-vm dpdk-soak dist-dpdk
 
 DPDK_PC   := libdpdk
 DPDK_SRC  := $(wildcard pmd/dpdk/shim/*.c)
@@ -24,6 +24,19 @@ dpdk-test: ## the tests of DPDK's drivers on its virtual devices, which install 
 	MILLRACE_DPDK_TEST=1 MILLRACE_DPDK_SHIM=$(abspath $(BIN)) MILLRACE_MUST_NETNS=1 $(GO) test -count=1 -timeout 30m ./pmd/dpdk/... ./pmd/virtio/... ./pmd/device
 	MILLRACE_DPDK_TEST=1 MILLRACE_DPDK_SHIM=$(abspath $(BIN)) MILLRACE_MUST_NETNS=1 $(GO) test -count=1 -timeout 30m -run DPDK ./internal/testkit/conformance ./node
 	MILLRACE_DPDK_TEST=1 MILLRACE_DPDK_SHIM=$(abspath $(BIN)) MILLRACE_MUST_NETNS=1 $(GO) -C cmd test -count=1 -tags cuda -timeout 30m -run DPDK ./millrace
+
+# What of DPDK the guest gets, beside the libraries that these link. EAL loads the drivers of a folder.
+DPDK_VM_DRIVERS := net_tap bus_vdev bus_pci mempool_ring
+
+dpdk-vm: dpdk ## rules of net_tap (rte_flow) in a guest whose kernel has its classifiers (a minute; needs no KVM, root)
+	$(call install-packages,qemu-system-x86 busybox-static cpio kmod iproute2)
+	@rm -rf .deps/vm/dpdk && mkdir -p .deps/vm/dpdk && cp $(DPDK_SHIM) .deps/vm/dpdk/
+	$(GO) test -c -ldflags=-w -o .deps/vm/dpdk/test ./pmd/dpdk
+	MODULES="veth tun sch_multiq sch_ingress cls_flower cls_bpf act_skbedit act_bpf act_gact act_mirred" TOOLS="/usr/sbin/ip /usr/sbin/tc" \
+		FILES="$(DPDK_VM_DRIVERS:%=/lib/x86_64-linux-gnu/librte_%.so.$(DPDK_ABI))" internal/testkit/vm/run.sh .deps/vm/dpdk \
+		'at=/usr/lib/x86_64-linux-gnu/dpdk/pmds-$(DPDK_ABI).0; mkdir -p /var/run $$at; \
+		for l in $(DPDK_VM_DRIVERS); do ln -s /lib/x86_64-linux-gnu/librte_$$l.so.$(DPDK_ABI) $$at/librte_$$l.so; done; \
+		MILLRACE_MUST_NETNS=1 MILLRACE_DPDK_TEST=1 MILLRACE_DPDK_FLOWER=1 MILLRACE_DPDK_SHIM=/t ./test -test.v -test.run RulesOfTAPDevice'
 
 DPDK_SOAK := 10m
 

@@ -11,3 +11,12 @@ func WithStrippedTags(cfg Config) Config {
 	cfg.rxOffloads = 1 // RTE_ETH_RX_OFFLOAD_VLAN_STRIP
 	return cfg
 }
+
+// WithoutRSS returns cfg for a device whose rules name a queue each, because it spreads nothing.
+func WithoutRSS(cfg Config) Config {
+	cfg.noRSS = true
+	return cfg
+}
+
+// Port returns DPDK's number of the device.
+func (d *Device) Port() uint32 { return d.port }

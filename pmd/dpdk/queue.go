@@ -174,6 +174,9 @@ func (q *Queue) Info() pmd.Info {
 		Driver: "dpdk", Device: d.Name, Queue: q.id, MTU: d.mtu, MAC: [6]byte(d.info.mac[:6]), Caps: d.caps(), FD: -1,
 		Negotiated: d.modes,
 	}
+	if d.flows != nil {
+		i.Negotiated += d.flows.status.Load().describe()
+	}
 	if q.id == 0 {
 		i.Extended = d.extended
 	}
@@ -203,6 +206,10 @@ func (q *Queue) statsLocked() pmd.Stats {
 		RxPackets: atomic.LoadUint64(&c.rxPackets), RxBytes: atomic.LoadUint64(&c.rxBytes), RxInvalid: atomic.LoadUint64(&c.rxInvalid),
 		TxPackets: atomic.LoadUint64(&c.txPackets), TxBytes: atomic.LoadUint64(&c.txBytes),
 		TxInvalid: atomic.LoadUint64(&c.txInvalid), TxInvalidBytes: atomic.LoadUint64(&c.txInvalidBytes),
+	}
+	s.Steered = atomic.LoadUint64(&c.rxSteered)
+	if f := q.dev.flows; f != nil && f.status.Load().claims > 0 {
+		s.SteeredSoftware = s.RxPackets - min(s.Steered, s.RxPackets)
 	}
 	q.work.addTo(&s)
 	if q.id == 0 {

@@ -15,7 +15,7 @@ import (
 const ShimVariable = "MILLRACE_DPDK_SHIM"
 
 // shimInterface is MRD_INTERFACE of shim.h.
-const shimInterface = 3
+const shimInterface = 4
 
 // shim is the functions of an open shim.
 type shim struct {
@@ -32,6 +32,7 @@ var names = []string{
 	"mrd_interface", "mrd_sizes", "mrd_version", "mrd_eal", "mrd_log", "mrd_probe", "mrd_describe", "mrd_configure", "mrd_start", "mrd_stop",
 	"mrd_link", "mrd_losses", "mrd_extended", "mrd_register", "mrd_unregister", "mrd_ring_wire", "mrd_memory_new", "mrd_memory_free", "mrd_queue_new",
 	"mrd_queue_setup", "mrd_queue_free", "mrd_lend", "mrd_return", "mrd_rest", "mrd_owned", "mrd_rx", "mrd_tx",
+	"mrd_flow_create", "mrd_flow_destroy", "mrd_flow_flush",
 }
 
 // portInfo is struct mrd_port of shim.h.
@@ -60,6 +61,7 @@ type losses struct{ missed, noFrame, rxErrors, txErrors uint64 }
 type counts struct {
 	rxPackets, rxBytes, rxInvalid                 uint64
 	txPackets, txBytes, txInvalid, txInvalidBytes uint64
+	rxSteered                                     uint64
 	free, gone                                    uint32
 }
 
@@ -141,9 +143,13 @@ func openFile(file ShimFile) (*shim, error) {
 			return nil, fmt.Errorf("%s: %w", file.Path, err)
 		}
 	}
-	var sizes [4]uint32
+	var sizes [5]uint32
 	s.call("mrd_sizes", uintptr(unsafe.Pointer(&sizes)))
-	if want := [4]uint32{uint32(unsafe.Sizeof(counts{})), uint32(unsafe.Sizeof(portInfo{})), uint32(unsafe.Sizeof(setup{})), uint32(unsafe.Sizeof(losses{}))}; sizes != want {
+	want := [5]uint32{
+		uint32(unsafe.Sizeof(counts{})), uint32(unsafe.Sizeof(portInfo{})), uint32(unsafe.Sizeof(setup{})), uint32(unsafe.Sizeof(losses{})),
+		uint32(unsafe.Sizeof(flowSpec{})),
+	}
+	if sizes != want {
 		return nil, fmt.Errorf("%s has structures of %v bytes, this program of %v: `%s` builds it", file.Path, sizes, want, BuildCommand)
 	}
 	var version [64]byte

@@ -21,6 +21,10 @@ type Config struct {
 	Pools     []*ring.Pool // of the queues, in their order
 	Interface string       // TAP interface to make; it has the device's link address and MTU
 
+	// Steer gives the rules to a device that can mark what they claim (packet.RuleClaimed), which is then not looked up here; nil: it
+	// has none.
+	Steer func(rules ...pmd.Rule) error
+
 	// Networks holds the kernel's addresses and routes on the device's own interface (SaveNetworks). The TAP interface gets
 	// them; on Close they return to an interface of the same name.
 	Networks *Networks
@@ -94,10 +98,14 @@ func (p *Path) Interface() string { return p.tap.Name }
 // Steer makes rules the only ones, while packets flow. It may be called in any goroutine.
 func (p *Path) Steer(rules ...pmd.Rule) error {
 	m, err := NewMatcher(rules...)
-	if err == nil {
-		p.matcher.Store(m)
+	if err != nil {
+		return err
 	}
-	return err
+	p.matcher.Store(m)
+	if p.cfg.Steer != nil {
+		return p.cfg.Steer(rules...)
+	}
+	return nil
 }
 
 // Close closes the queues and the device, removes the TAP interface, and returns its addresses and routes to the

@@ -30,6 +30,7 @@ type site struct {
 	path  *exception.Path
 	b     *packet.Batch
 	now   clock.Time
+	rules []pmd.Rule // that the device was given
 }
 
 // link is a device that can go down.
@@ -38,13 +39,19 @@ type link struct {
 	err     error
 	full    bool // it takes no packet
 	partial pmd.Caps
+	marks   bool // received packets as claimed, by a rule of its own
 }
 
 func (l *link) Rx(now clock.Time, b *packet.Batch) (int, error) {
 	if l.err != nil {
 		return 0, l.err
 	}
-	return l.Driver.Rx(now, b)
+	had := len(b.D)
+	n, err := l.Driver.Rx(now, b)
+	for i := had; l.marks && i < len(b.D); i++ {
+		b.D[i].Rule = packet.RuleClaimed
+	}
+	return n, err
 }
 
 func (l *link) Tx(now clock.Time, b *packet.Batch) (int, error) {
@@ -113,13 +120,18 @@ func (s *site) open(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		s.path, err = exception.Open(exception.Config{Device: []pmd.Driver{s.dev}, Pools: s.pools[:1], Interface: "mr0", Networks: networks})
+		s.path, err = exception.Open(exception.Config{Device: []pmd.Driver{s.dev}, Pools: s.pools[:1], Interface: "mr0", Networks: networks, Steer: s.steer})
 		return err
 	}))
 	t.Cleanup(func() {
 		s.pools[0].PutBatch(s.b)
 		must(t, s.path.Close())
 	})
+}
+
+func (s *site) steer(rules ...pmd.Rule) error {
+	s.rules = rules
+	return nil
 }
 
 // deliver sends packets from the peer, and polls the path once.

@@ -31,7 +31,7 @@ type Queue struct {
 	noCarrier  bool       // the device is down, and the kernel knows
 	closed     bool
 
-	toKernel, toKernelBytes, fromKernel, fromKernelBytes, lost atomic.Uint64
+	toKernel, toKernelBytes, fromKernel, fromKernelBytes, lost, matched atomic.Uint64
 }
 
 // A queue is audited as a holder: packets of the kernel wait in it for the device.
@@ -64,10 +64,15 @@ func (q *Queue) Rx(now clock.Time, b *packet.Batch) (int, error) {
 
 // split leaves the claimed packets of b.D[from:] in b, in order, and passes the others to the kernel.
 func (q *Queue) split(now clock.Time, b *packet.Batch, from int) {
-	m, keep := q.path.matcher.Load(), from
+	m, keep, matched := q.path.matcher.Load(), from, uint64(0)
 	for i := from; i < len(b.D); {
 		n := packet.Chain(b.D[i:])
-		if m.Claims(b.Bytes(i)) {
+		claimed := b.D[i].Rule == packet.RuleClaimed // by a rule of the device
+		if !claimed && m.Claims(b.Bytes(i)) {
+			claimed = true
+			matched++
+		}
+		if b.D[i].Rule = 0; claimed {
 			keep += copy(b.D[keep:], b.D[i:i+n])
 		} else {
 			q.except(now, b.D[i:i+n])
@@ -75,6 +80,9 @@ func (q *Queue) split(now clock.Time, b *packet.Batch, from int) {
 		i += n
 	}
 	b.D = b.D[:keep]
+	if matched > 0 {
+		q.matched.Add(matched)
+	}
 	q.flush(now)
 }
 
@@ -164,6 +172,7 @@ func (q *Queue) Info() pmd.Info {
 	i.Stats.TxPackets -= min(from, i.Stats.TxPackets)
 	i.Stats.TxBytes -= min(q.fromKernelBytes.Load(), i.Stats.TxBytes)
 	i.Stats.ToKernel, i.Stats.FromKernel, i.Stats.KernelLost = to, from, q.lost.Load()
+	i.Stats.SteeredSoftware = q.matched.Load()
 	i.Negotiated += ", unclaimed packets to " + q.path.cfg.Interface
 	return i
 }

@@ -20,7 +20,8 @@ uint32_t mrd_interface(void)
 /* mrd_sizes writes the sizes of the structures that Go has too. */
 void mrd_sizes(uint32_t *to)
 {
-	const uint32_t sizes[] = {sizeof(struct mrd_counts), sizeof(struct mrd_port), sizeof(struct mrd_setup), sizeof(struct mrd_losses)};
+	const uint32_t sizes[] = {sizeof(struct mrd_counts), sizeof(struct mrd_port), sizeof(struct mrd_setup), sizeof(struct mrd_losses),
+		sizeof(struct mrd_flow)};
 	memcpy(to, sizes, sizeof(sizes));
 }
 

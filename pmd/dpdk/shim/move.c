@@ -21,6 +21,12 @@ static inline uint16_t verified(uint64_t ol_flags)
 	return (uint16_t)((ol_flags & RTE_MBUF_F_RX_L4_CKSUM_GOOD) >> 4);
 }
 
+/* claimed returns the rule of a packet: MRD_CLAIMED where a rule of the device has marked it. */
+static inline uint16_t claimed(uint64_t ol_flags)
+{
+	return ol_flags & RTE_MBUF_F_RX_FDIR_ID ? MRD_CLAIMED : 0;
+}
+
 /* refuse frees a received packet that no batch can hold, or that has no bytes. */
 static void refuse(struct mrd_queue *q, struct rte_mbuf *b)
 {
@@ -74,6 +80,8 @@ static uint32_t describe_chain(struct mrd_queue *q, struct rte_mbuf *b, struct m
 	}
 	if (!(marks & RX_CARE))
 		d->flags |= verified(marks);
+	if ((d->rule = claimed(marks)))
+		add(&q->counts.rx_steered, 1);
 	return n;
 }
 
@@ -91,7 +99,7 @@ static uint32_t describe_run(struct mrd_queue *q, struct mr_desc *d, uint32_t ro
 	uint8_t *const owned = q->owned;
 	struct rte_mbuf *const *const hold = q->hold + q->held_at;
 	uint32_t n = RTE_MIN(room, (uint32_t)(q->held - q->held_at)), i;
-	uint64_t sum = 0;
+	uint64_t sum = 0, steered = 0;
 	for (i = 0; i < n; i++) {
 		const struct rte_mbuf *b = hold[i];
 		if (unlikely(b->pool != pool || b->nb_segs != 1 || b->data_len == 0 || (b->ol_flags & RX_CARE)))
@@ -100,13 +108,17 @@ static uint32_t describe_run(struct mrd_queue *q, struct mr_desc *d, uint32_t ro
 			.off = (uint32_t)((const char *)b->buf_addr - base) + b->data_off,
 			.len = b->data_len,
 			.stamp = stamp,
+			.rule = claimed(b->ol_flags),
 			.flags = verified(b->ol_flags),
 		};
+		steered += d[i].rule & 1;
 		owned[(size_t)((const char *)b - headers) >> mbuf_shift] = 0;
 		sum += b->data_len;
 	}
 	q->held_at = (uint16_t)(q->held_at + i);
 	q->owned_n -= i;
+	if (unlikely(steered))
+		add(&q->counts.rx_steered, steered);
 	*bytes += sum;
 	return i;
 }

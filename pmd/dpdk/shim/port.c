@@ -97,6 +97,9 @@ int64_t mrd_configure(const struct mrd_setup *s)
 		conf.rx_adv_conf.rss_conf = (struct rte_eth_rss_conf){
 			.rss_key = s->key_size ? key : NULL, .rss_key_len = (uint8_t)s->key_size, .rss_hf = s->rss_types,
 		};
+	/* Some drivers (sfc, mlx5) deliver the marks of rules only where they were asked for before; others know no such request. */
+	uint64_t marks = RTE_ETH_RX_METADATA_USER_MARK;
+	rte_eth_rx_metadata_negotiate((uint16_t)s->port, &marks);
 	return rte_eth_dev_configure((uint16_t)s->port, (uint16_t)s->queues, (uint16_t)s->queues, &conf);
 }
 

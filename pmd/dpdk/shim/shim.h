@@ -21,7 +21,7 @@
 #include "../../../packet/desc.h"
 
 /* The number of this interface: shim.go has the same. It changes with every signature and structure below. */
-#define MRD_INTERFACE 3
+#define MRD_INTERFACE 4
 
 /* BURST is how many packets one call of a DPDK driver moves: more than 64 bring nothing (docs/design/072-dpdk.md). */
 #define BURST 64
@@ -32,6 +32,7 @@
 struct mrd_counts {
 	uint64_t rx_packets, rx_bytes, rx_invalid;
 	uint64_t tx_packets, tx_bytes, tx_invalid, tx_invalid_bytes;
+	uint64_t rx_steered; /* received, by a rule of the device (flow.c) */
 	uint32_t free; /* frames that the queue has and the device does not use */
 	uint32_t gone; /* 1: the device was removed */
 };
@@ -57,6 +58,28 @@ struct mrd_setup {
 struct mrd_losses {
 	uint64_t missed, no_frame, rx_errors, tx_errors;
 };
+
+/* mrd_flow is a rule of the device (rte_flow): packets of one address, and perhaps a protocol and a block of ports. The layout
+ * is that of flowSpec in flow.go. */
+struct mrd_flow {
+	uint64_t rss_types;
+	uint32_t port, queues, queue, key_size;
+	uint32_t action;           /* MRD_FLOW_... */
+	uint16_t l4_port, l4_mask; /* mask 0: every port */
+	uint8_t family, source;    /* 4 or 6; 1: the address and the port are those of the sender */
+	uint8_t proto, unused[5];  /* 0, TCP or UDP */
+	uint8_t addr[16], key[64];
+};
+
+/* Actions of a rule. MARK alone is none: where the packet goes is said by one of the others. */
+enum {
+	MRD_FLOW_MARK = 1,  /* the packet arrives with MRD_CLAIMED */
+	MRD_FLOW_QUEUE = 2, /* to one queue */
+	MRD_FLOW_RSS = 4,   /* to one of all queues, by its flow */
+	MRD_FLOW_PASS = 8,  /* as without the rule */
+};
+
+#define MRD_CLAIMED 0xffff /* rule of a descriptor: packet.RuleClaimed */
 
 /*
  * mrd_memory is an arena as mbufs see it. Each frame has one mbuf, at a fixed place, so that a frame's offset and its
@@ -157,6 +180,11 @@ EXPORT int64_t mrd_extended(uint32_t port, char *to, uint32_t size);
 EXPORT int64_t mrd_register(void *base, uint64_t size, uint64_t page, uint32_t port, uint32_t dma);
 EXPORT int64_t mrd_unregister(void *base, uint64_t size);
 EXPORT int64_t mrd_ring_wire(const char *name, uint32_t slots, uint32_t *ports);
+
+/* flow.c */
+EXPORT int64_t mrd_flow_create(const struct mrd_flow *f, char *text, uint32_t size);
+EXPORT int64_t mrd_flow_destroy(uint32_t port, void *flow, char *text, uint32_t size);
+EXPORT int64_t mrd_flow_flush(uint32_t port, char *text, uint32_t size);
 
 /* memory.c */
 EXPORT struct mrd_memory *mrd_memory_new(void *base, uint32_t frames, uint32_t frame_shift, uint32_t inside);
