@@ -45,6 +45,10 @@ type DeviceCounters struct {
 	TxPackets  uint64 `json:"tx_packets"`
 	TxBytes    uint64 `json:"tx_bytes"`
 	TxInvalid  uint64 `json:"tx_invalid"`
+
+	// Of a device with rules for claims (DPDK's rte_flow): packets that it has marked, and those that were looked up in software.
+	Steered         uint64 `json:"rx_steered,omitempty"`
+	SteeredSoftware uint64 `json:"rx_steered_software,omitempty"`
 }
 
 // Stats sums the loops up. Packets that one loop handed over to another cancel out.
@@ -95,6 +99,7 @@ func (n *Node) DeviceCounters() (list []DeviceCounters) {
 			Name: n.cfg.Devices[i].Name, Driver: string(dev.Driver), Negotiated: info.Negotiated,
 			RxPackets: s.RxPackets, RxBytes: s.RxBytes, RxMissed: s.RxMissed, RxInvalid: s.RxInvalid,
 			TxPackets: s.TxPackets, TxBytes: s.TxBytes, TxInvalid: s.TxInvalid,
+			Steered: s.Steered, SteeredSoftware: s.SteeredSoftware,
 		})
 	}
 	return list

@@ -113,6 +113,8 @@ func writeQueue(w *metrics.Writer, info pmd.Info) {
 		{"millrace_kernel_passed_packets_total", "Packets that no rule claims, passed to the kernel by the exception path.", s.ToKernel},
 		{"millrace_kernel_sent_packets_total", "Packets that the kernel sent by the exception path.", s.FromKernel},
 		{"millrace_kernel_lost_packets_total", "Packets of the exception path that the kernel or the device did not take.", s.KernelLost},
+		{"millrace_rx_steered_packets_total", "Received packets that a rule of the device has marked as claimed (DPDK's rte_flow).", s.Steered},
+		{"millrace_rx_steered_software_packets_total", "Received packets of a device with such rules that were looked up in software.", s.SteeredSoftware},
 		{"millrace_driver_wakeups_total", "System calls made to move packets.", s.Wakeups},
 	} {
 		w.Counter(m.name, m.help, m.v, device, driver, queue)

@@ -142,16 +142,17 @@ type Node struct {
 
 	updating sync.Mutex // one Update at a time; taken before mu
 
-	mu       sync.Mutex // guards all below; not held while a service is called, which may call the node
-	services []Service
-	devices  []*device.Device // written by Open and watch
-	earlier  [][]pmd.Stats    // by device and queue: of drivers that it had before
-	joining  []*device.Device // that some loops have and others may not
-	steered  []pmd.Rule
-	inSync   bool // the table and the steering are those of the last claims
-	links    []Link
-	offload  bool     // devices pass large packets whole
-	asked    struct { // of SetOffload
+	mu         sync.Mutex // guards all below; not held while a service is called, which may call the node
+	services   []Service
+	devices    []*device.Device // written by Open and watch
+	earlier    [][]pmd.Stats    // by device and queue: of drivers that it had before
+	joining    []*device.Device // that some loops have and others may not
+	steered    []pmd.Rule
+	inSoftware map[*device.Device]bool // devices for which logSteering has
+	inSync     bool                    // the table and the steering are those of the last claims
+	links      []Link
+	offload    bool     // devices pass large packets whole
+	asked      struct { // of SetOffload
 		large bool
 		join  stack.GRO
 	}

@@ -107,6 +107,7 @@ func (n *Node) reopen(i int, c Device) (l Link, err error) {
 	n.mu.Lock()
 	if !n.takesAll[i] {
 		err = dev.Steer(n.steered...)
+		n.logSteering(i, dev)
 	}
 	if err == nil && n.offload {
 		err = device.SetOffload(true, n.devices...)

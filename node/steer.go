@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/millrace/millrace/pmd"
+	"github.com/millrace/millrace/pmd/device"
 	"github.com/millrace/millrace/stack"
 )
 
@@ -44,6 +45,7 @@ func (n *Node) Update() error {
 	for i, dev := range n.devices {
 		if !n.takesAll[i] {
 			errs = append(errs, dev.Steer(rules...))
+			n.logSteering(i, dev)
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -52,6 +54,20 @@ func (n *Node) Update() error {
 	}
 	n.steered, n.inSync = rules, true
 	return nil
+}
+
+// logSteering reports once for each device that it leaves claims to software, and why: a device without rules works, but a NIC with too
+// few costs time that an operator may want back. The caller holds n.mu.
+func (n *Node) logSteering(i int, dev *device.Device) {
+	why := dev.InSoftware()
+	if why == nil || n.inSoftware[dev] {
+		return
+	}
+	if n.inSoftware == nil {
+		n.inSoftware = map[*device.Device]bool{}
+	}
+	n.inSoftware[dev] = true
+	n.log.Info("steering in software", "device", n.cfg.Devices[i].Name, "negotiated", dev.Queues[0].Info().Negotiated, "why", why.Error())
 }
 
 // claims collects what the services want, in their order, so that equal claims give an
