@@ -80,7 +80,7 @@ func Open(cfg Config) (*Device, error) {
 			Remedy: "take virtio:PATH",
 		}
 	}
-	d := &Device{Name: where.Text, where: where, link: kernelLink{fd: -1}, onLoop: cfg.OnLoop}
+	d := &Device{Name: where.Text, where: where, link: kernelLink{fd: -1, members: -1}, onLoop: cfg.OnLoop}
 	if err := checkPools(cfg.Pools); err != nil {
 		return nil, &pmd.OpError{Op: "open", Device: d.Name, Err: err}
 	}
@@ -170,6 +170,11 @@ func (d *Device) open(cfg *Config) error {
 		return explain("start", d.Name, 0, err, d.shim.log())
 	}
 	d.started = true
+	if d.onInterface() {
+		if err := d.link.receiveAlso(cfg.Promiscuous, cfg.Multicast); err != nil {
+			return &pmd.OpError{Op: "open", Device: d.Name, Err: fmt.Errorf("its filters: %w", err), Remedy: "the process needs CAP_NET_RAW"}
+		}
+	}
 	d.flows = newFlowTable(&shimFlows{d.shim, flowSpec{
 		rssTypes: s.rssTypes, port: s.port, queues: s.queues, keySize: s.keySize, key: s.key,
 	}}, flowActions(len(cfg.Pools), s.rssTypes != 0 && !cfg.noRSS))
@@ -182,7 +187,7 @@ func (d *Device) open(cfg *Config) error {
 			return err
 		}
 	}
-	d.modes = d.describe(s)
+	d.modes = d.describe(cfg, s)
 	return nil
 }
 

@@ -15,6 +15,9 @@ type kernelLink struct {
 	fd    int // a socket, which stays in the interface's network namespace; -1 where there is no interface
 	index uint32
 
+	// members is a socket by whose memberships the interface passes more frames than its own; -1: none.
+	members int
+
 	// Linux counts what it drops because a TAP device is not read in time for the interface; DPDK's driver does not know.
 	stats  *netlink.Handle // nil: not asked
 	before uint64          // dropped before
@@ -29,6 +32,30 @@ func (l *kernelLink) open(index int) {
 	if err == nil {
 		l.fd, l.index = fd, uint32(index)
 	}
+}
+
+// receiveAlso makes the interface pass frames for other link addresses, and all multicast frames, until it is closed, or the process ends
+// (packet(7)). DPDK's drivers for interfaces of the kernel do not ask for the second, and leave the first behind. Neighbour discovery
+// for claimed addresses comes to groups that the kernel has not joined.
+func (l *kernelLink) receiveAlso(others, multicast bool) error {
+	if !others && !multicast {
+		return nil
+	}
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0) // protocol 0 receives nothing
+	if err != nil {
+		return err
+	}
+	l.members = fd
+	for kind, on := range map[uint16]bool{unix.PACKET_MR_PROMISC: others, unix.PACKET_MR_ALLMULTI: multicast} {
+		if !on {
+			continue
+		}
+		m := unix.PacketMreq{Ifindex: int32(l.index), Type: kind}
+		if err := unix.SetsockoptPacketMreq(fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &m); err != nil {
+			return err // closed with the device
+		}
+	}
+	return nil
 }
 
 // countDrops counts what the interface drops from now on.
@@ -59,9 +86,11 @@ func (l *kernelLink) close() {
 		l.stats.Close()
 		l.stats = nil
 	}
-	if l.fd >= 0 {
-		unix.Close(l.fd)
-		l.fd = -1
+	for _, fd := range []*int{&l.fd, &l.members} {
+		if *fd >= 0 {
+			unix.Close(*fd)
+			*fd = -1
+		}
 	}
 }
 

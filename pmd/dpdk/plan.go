@@ -48,6 +48,11 @@ const flowTypes = 1<<2 | 1<<3 | 1<<4 | 1<<5 | 1<<8 | 1<<9 | 1<<10 | 1<<11 // IPv
 // inside reports whether the mbufs lie in the frames. DPDK's AF_XDP driver computes the one from the other.
 func (d *Device) inside() bool { return d.driver == "net_af_xdp" }
 
+// onInterface reports whether the device is an interface that the kernel has without DPDK.
+func (d *Device) onInterface() bool {
+	return d.link.fd >= 0 && (d.driver == "net_af_packet" || d.driver == "net_af_xdp")
+}
+
 // chains reports whether the device sends and receives packets of several frames.
 func (d *Device) chains() bool { return d.info.txOffloads&txMultiSegs != 0 && !d.inside() }
 
@@ -91,11 +96,9 @@ func (d *Device) plan(cfg *Config) (*setup, error) {
 	case "net_af_xdp":
 		s.rxDesc, s.txDesc = xdpRing, xdpRing
 	}
-	if cfg.Promiscuous {
-		s.promiscuous = 1
-	}
-	if cfg.Multicast {
-		s.multicast = 1
+	s.promiscuous, s.multicast = uint32(flag(cfg.Promiscuous)), uint32(flag(cfg.Multicast))
+	if d.onInterface() { // kernelLink.receiveAlso
+		s.promiscuous, s.multicast = 0, 0
 	}
 	return s, d.planMTU(cfg, s)
 }
@@ -160,7 +163,7 @@ func remedyOf(err error) string {
 }
 
 // describe renders what is in use, for people.
-func (d *Device) describe(s *setup) string {
+func (d *Device) describe(cfg *Config, s *setup) string {
 	words := []string{"DPDK " + strings.TrimPrefix(d.shim.version, "DPDK "), d.driver}
 	if s.queues > 1 && s.rssTypes != 0 {
 		words = append(words, "RSS", "symmetric key")
@@ -169,7 +172,7 @@ func (d *Device) describe(s *setup) string {
 		words = append(words, "mbufs in frames")
 	}
 	words = append(words, offloadNames(s)...)
-	if s.promiscuous != 0 {
+	if cfg.Promiscuous {
 		words = append(words, "promiscuous")
 	}
 	return strings.Join(words, ", ")

@@ -151,6 +151,9 @@ int64_t mrd_start(const struct mrd_setup *s)
 	if (err < 0)
 		return err;
 	rte_eth_dev_callback_register(port, RTE_ETH_EVENT_INTR_RMV, on_removal, NULL);
+	/* Drivers whose device is an interface of the kernel ignore the MTU of the configuration. */
+	if (s->mtu && (err = rte_eth_dev_set_mtu(port, (uint16_t)s->mtu)) < 0 && err != -ENOTSUP)
+		return err;
 	/* A device that cannot filter receives everything anyway. */
 	if (s->promiscuous && (err = rte_eth_promiscuous_enable(port)) < 0 && err != -ENOTSUP)
 		return err;
