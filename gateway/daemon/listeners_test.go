@@ -733,7 +733,10 @@ func TestTheAccessLogHasALineForEachRequestAndIsOpenedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.get("/x")
-	lines(file, 1)
+	last := lines(file, 1)[0]["time"].(string)
+	if first := l[0]["time"].(string); last <= first { // lines were written between them, which waits for more
+		t.Errorf("the time of the first line is %s, that of the last %s", first, last)
+	}
 	s.reload(src)
 	s.get("/x")
 	if n := len(lines(file, 1)); n != 1 || len(lines(file+".1", 2)) != 2 || len(lines(file+".2", 1)) != 1 {

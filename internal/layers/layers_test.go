@@ -145,7 +145,7 @@ l7/fastcgi        : semantics
 l7/encode         :
 l7/ratelimit      : clock
 l7/auth           :
-l7/accesslog      : internal/logqueue metrics semantics
+l7/accesslog      : clock internal/logqueue metrics semantics
 l7/waf            : semantics
 l7/udptunnel      :
 l7/rewrite        : internal/random semantics

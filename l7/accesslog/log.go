@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/internal/logqueue"
 	"github.com/millrace/millrace/metrics"
 )
@@ -222,14 +223,15 @@ func (l *Layout) weighed(weigh bool) *Layout {
 type Lines struct {
 	text    []byte
 	memory  memory
+	read    clock.Time // the loop's time when memory.now was read
 	skipped metrics.Counter
 }
 
 // Skipped returns how many requests have no line as others stand for them. Any goroutine may call it.
 func (l *Lines) Skipped() uint64 { return l.skipped.Load() }
 
-// Write writes the line of a record, or none where it is not of the sample.
-func (l *Lines) Write(to *Log, r *Record) {
+// Write writes the line of a record, or none where it is not of the sample. at is the loop's time.
+func (l *Lines) Write(to *Log, at clock.Time, r *Record) {
 	weight := 1
 	if n := to.opt.OneIn; n > 1 && !r.Failed() && (to.opt.Slow == 0 || r.Began < to.opt.Slow) {
 		if weight = n; rand.IntN(n) != 0 {
@@ -237,8 +239,18 @@ func (l *Lines) Write(to *Log, r *Record) {
 			return
 		}
 	}
-	l.text = l.append(l.text[:0], time.Now(), to, r, weight)
+	l.text = l.append(l.text[:0], l.now(at), to, r, weight)
 	_, _ = to.out.queue.Write(l.text) // it does not fail
+}
+
+// now returns the time of day. It is read once for the lines of a millisecond, which lines have the time in, so that a clock that is set counts
+// as soon as the next one begins.
+func (l *Lines) now(at clock.Time) time.Time {
+	if now := l.memory.now; !now.IsZero() && at >= l.read && at.Sub(l.read) < time.Millisecond {
+		return now
+	}
+	l.read = at
+	return time.Now()
 }
 
 // append appends the line of a record.

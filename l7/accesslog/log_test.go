@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/internal/logqueue"
 )
 
@@ -54,10 +55,10 @@ func TestASampleHasAllFailures(t *testing.T) {
 	}
 	const others = 20000
 	for i := range others {
-		lines.Write(l, &Record{Method: "GET", Status: 200 + i%300, Began: time.Second - 1})
+		lines.Write(l, 0, &Record{Method: "GET", Status: 200 + i%300, Began: time.Second - 1})
 	}
 	for i := range always {
-		lines.Write(l, &always[i])
+		lines.Write(l, 0, &always[i])
 	}
 	l.Close()
 	weights := map[float64]int{}
@@ -81,13 +82,13 @@ func TestAReloadGoesOnWithTheQueue(t *testing.T) {
 	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
 	var lines Lines
 	l := inFile(t, Options{Path: a}, nil)
-	lines.Write(l, &full)
+	lines.Write(l, 0, &full)
 	next := inFile(t, Options{Path: b, OneIn: 2}, l)
 	for range 20 {
-		lines.Write(next, &Record{Status: 500})
+		lines.Write(next, 0, &Record{Status: 500})
 	}
 	last := inFile(t, Options{Path: b, Buffer: 1 << 16}, next)
-	lines.Write(last, &full)
+	lines.Write(last, 0, &full)
 	last.Close()
 	total := 0
 	for end := time.Now().Add(30 * time.Second); total != 22 && time.Now().Before(end); time.Sleep(time.Millisecond) { // the old queue closes by itself
@@ -124,9 +125,39 @@ func TestReopen(t *testing.T) {
 	if l.out.file.Rotation() != (logqueue.Rotation{Size: 1 << 20, Keep: 1}) {
 		t.Error("the file is not bounded any more")
 	}
-	new(Lines).Write(l, &full)
+	new(Lines).Write(l, 0, &full)
 	l.Close()
 	if n := len(objects(t, path)); n != 1 {
 		t.Errorf("%d lines", n)
+	}
+}
+
+// The lines of a millisecond of the loop have one time, which is read once: two reads of the clock differ. A line of the next one, and of a
+// loop whose time is another, has its own.
+func TestTheClockIsReadOnceAMillisecond(t *testing.T) {
+	var lines Lines
+	at := func(of clock.Time) time.Time {
+		now := lines.now(of)
+		lines.memory.set(now)
+		return now
+	}
+	const begin = clock.Time(5e9)
+	before := time.Now()
+	first := at(begin)
+	if first.Before(before) || first.After(time.Now()) {
+		t.Errorf("the time of the first line is %v", first)
+	}
+	if got := at(begin + 999_999); got != first {
+		t.Errorf("the clock was read again: %v, %v", first, got)
+	}
+	second := at(begin + 1e6)
+	if second == first {
+		t.Error("the clock was not read for the next millisecond")
+	}
+	if got := at(begin + 1e6 + 999_999); got != second {
+		t.Error("the millisecond is not that from the last read on")
+	}
+	if got := at(begin); got == second {
+		t.Error("the clock was not read for an earlier time")
 	}
 }

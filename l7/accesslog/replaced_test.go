@@ -46,7 +46,7 @@ func TestLinesOfAReplacedOutputAreCounted(t *testing.T) {
 			l := Use(o, target, nil)
 			var lines Lines
 			for range 5 {
-				lines.Write(l, &full)
+				lines.Write(l, 0, &full)
 			}
 			for i := range 3 { // the count survives outputs that are removed
 				l = inFile(t, Options{Path: filepath.Join(t.TempDir(), "next"), Buffer: 1<<19 + i}, l)
@@ -78,7 +78,7 @@ func TestOneOfTwoProcessesRotates(t *testing.T) {
 	old.StopRotating()
 	var lines Lines
 	for range 100 {
-		lines.Write(old, &full)
+		lines.Write(old, 0, &full)
 	}
 	old.Close()
 	if _, err := os.Stat(path + ".1"); err == nil {

@@ -76,10 +76,10 @@ func TestMessagesAsDatagrams(t *testing.T) {
 			c := receive(t, bind, at)
 			l := toServer(t, network, c.LocalAddr().String())
 			var lines Lines
-			lines.Write(l, &Record{Path: "/a", Status: 200})
-			lines.Write(l, &Record{Path: "/b", Status: 503})
-			lines.Write(l, &Record{Path: strings.Repeat("x", 1<<18), Status: 200}) // no datagram is as long
-			lines.Write(l, &Record{Path: "/c", Status: 404})
+			lines.Write(l, 0, &Record{Path: "/a", Status: 200})
+			lines.Write(l, 0, &Record{Path: "/b", Status: 503})
+			lines.Write(l, 0, &Record{Path: strings.Repeat("x", 1<<18), Status: 200}) // no datagram is as long
+			lines.Write(l, 0, &Record{Path: "/c", Status: 404})
 			wantMessage(t, next(t, c), severityInfo, "/a")
 			wantMessage(t, next(t, c), severityError, "/b")
 			wantMessage(t, next(t, c), severityInfo, "/c")
@@ -111,7 +111,7 @@ func TestMessagesWaitForTheServer(t *testing.T) {
 	at := filepath.Join(t.TempDir(), "log")
 	l := toServer(t, "unix", at)
 	var lines Lines
-	lines.Write(l, &Record{Path: "/a", Status: 200})
+	lines.Write(l, 0, &Record{Path: "/a", Status: 200})
 	for !failing(l) {
 		time.Sleep(time.Millisecond)
 	}
@@ -158,7 +158,7 @@ func TestMessagesOverTCPComeOnce(t *testing.T) {
 	const all = 3000
 	go func() {
 		for i := range all {
-			lines.Write(l, &Record{Path: fmt.Sprintf("/%d", i), Status: 200})
+			lines.Write(l, 0, &Record{Path: fmt.Sprintf("/%d", i), Status: 200})
 			if i%10 == 0 {
 				time.Sleep(100 * time.Microsecond)
 			}

@@ -81,10 +81,10 @@ func Top(ctx context.Context, s *Set, over time.Duration, rows int) (topk.Result
 
 // recorder returns the function that takes the records of loop number i.
 func recorder(s *Set, i int) func(*proxy.Record) {
-	lines := &s.loops[i].lines
+	loop := s.loops[i]
 	return func(r *proxy.Record) {
 		if l := s.log.Load(); l != nil {
-			lines.Write(l, r)
+			loop.lines.Write(l, loop.worker.Now, r)
 		}
 		for _, c := range s.tops.Running() {
 			c.Add(i, r)
