@@ -309,10 +309,13 @@ func (x inspecting) responseContent(p []byte) bool {
 	}
 	wants := q.Wants(signature.ToClient)
 	if q.down == holding {
+		x.progress = x.w.Now
 		if q.body == nil {
+			if !wants || len(p) >= q.hold { // what is decided by one piece needs no copy of it
+				return x.releaseResponse()
+			}
 			q.body = x.w.GetBuffer()
 		}
-		x.progress = x.w.Now
 		if q.body = append(q.body, p...); !wants || len(q.body) >= q.hold {
 			x.releaseResponse()
 		}
@@ -324,7 +327,7 @@ func (x inspecting) responseContent(p []byte) bool {
 	return true
 }
 
-// releaseResponse passes a response on that was held. It reports false where the exchange has ended by that.
+// releaseResponse passes a response on that was held. It reports false where the exchange has ended by that, or takes no more of it.
 func (x inspecting) releaseResponse() bool {
 	q := x.inspected
 	if q.down = unwatched; q.Wants(signature.ToClient) {
