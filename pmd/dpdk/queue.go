@@ -29,10 +29,7 @@ type Queue struct {
 	// busy is set while the loop is in the shim: the device may be closed by the loop of another queue.
 	busy atomic.Bool
 
-	// args are those of the call under way. They have addresses of Go's memory as numbers: batch keeps what they point to on
-	// the heap, where it does not move.
-	args  [7]uintptr
-	batch *packet.Batch
+	call burst // the one under way; a part of the queue, so that it is on the heap
 
 	work work // that the device leaves to software
 
@@ -48,6 +45,18 @@ var (
 	_ pmd.Driver  = (*Queue)(nil)
 	_ ring.Holder = (*Queue)(nil)
 )
+
+// burst is struct mrd_burst of shim.h.
+type burst struct {
+	queue           uintptr
+	d               *packet.Desc
+	lend, back      *uint32
+	count, most     uint32
+	lent, room      uint32
+	stamp           uint32
+	moved, returned uint32
+	_               uint32
+}
 
 // enter begins a call of the shim, unless the device is closed.
 func (q *Queue) enter() bool {
@@ -86,16 +95,12 @@ func (q *Queue) receive(now clock.Time, b *packet.Batch) {
 		lend = q.pool.GetBatch(q.depth - free)
 	}
 	had := len(b.D)
-	q.batch = b
-	q.args = [7]uintptr{
-		q.c, uintptr(unsafe.Pointer(&b.D[:had+1][had])), uintptr(room) | uintptr(cap(b.D))<<32, uintptr(uint32(now)),
-		uintptr(unsafe.Pointer(unsafe.SliceData(lend))), uintptr(len(lend)) | uintptr(len(q.back))<<32, uintptr(unsafe.Pointer(&q.back)),
-	}
-	n := uint64(dl.CallWith(q.dev.shim.rx, q.args[:]))
-	q.batch = nil
-	q.putBack(int(n >> 32))
-	b.D = b.D[:had+int(uint32(n)&^workBit)]
-	if uint32(n)&workBit != 0 {
+	c := &q.call
+	c.d, c.count, c.most, c.stamp = &b.D[:had+1][had], uint32(room), uint32(cap(b.D)), uint32(now)
+	c.lend, c.lent = unsafe.SliceData(lend), uint32(len(lend))
+	q.invoke(q.dev.shim.rx)
+	b.D = b.D[:had+int(c.moved&^workBit)]
+	if c.moved&workBit != 0 {
 		q.receiveWork(b, had)
 	}
 }
@@ -129,14 +134,19 @@ func (q *Queue) Tx(now clock.Time, b *packet.Batch) (int, error) {
 // transmit gives the device packets of b from one on and returns the number of descriptors taken. work reports that the next
 // packet has work which the device cannot do. mode is 0, or uncounted.
 func (q *Queue) transmit(b *packet.Batch, from int, mode uint32) (n int, work bool) {
-	q.batch = b
-	q.args = [7]uintptr{
-		q.c, uintptr(unsafe.Pointer(&b.D[from])), uintptr(uint32(len(b.D)-from)|mode) | uintptr(len(q.back))<<32, uintptr(unsafe.Pointer(&q.back)),
-	}
-	result := uint64(dl.CallWith(q.dev.shim.tx, q.args[:4]))
-	q.batch = nil
-	q.putBack(int(result >> 32))
-	return int(uint32(result) &^ workBit), uint32(result)&workBit != 0
+	c := &q.call
+	c.d, c.count = &b.D[from], uint32(len(b.D)-from)|mode
+	q.invoke(q.dev.shim.tx)
+	return int(c.moved &^ workBit), c.moved&workBit != 0
+}
+
+// invoke calls mrd_rx or mrd_tx with q.call, and takes the frames that it returns.
+func (q *Queue) invoke(fn uintptr) {
+	c := &q.call
+	c.queue, c.back, c.room = q.c, &q.back[0], uint32(len(q.back))
+	dl.CallBlock(fn, unsafe.Pointer(c))
+	c.d, c.lend = nil, nil
+	q.putBack(int(c.returned))
 }
 
 // putBack puts the frames that the shim has returned into the pool.

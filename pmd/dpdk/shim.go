@@ -15,7 +15,7 @@ import (
 const ShimVariable = "MILLRACE_DPDK_SHIM"
 
 // shimInterface is MRD_INTERFACE of shim.h.
-const shimInterface = 4
+const shimInterface = 5
 
 // shim is the functions of an open shim.
 type shim struct {
@@ -143,11 +143,11 @@ func openFile(file ShimFile) (*shim, error) {
 			return nil, fmt.Errorf("%s: %w", file.Path, err)
 		}
 	}
-	var sizes [5]uint32
+	var sizes [6]uint32
 	s.call("mrd_sizes", uintptr(unsafe.Pointer(&sizes)))
-	want := [5]uint32{
+	want := [6]uint32{
 		uint32(unsafe.Sizeof(counts{})), uint32(unsafe.Sizeof(portInfo{})), uint32(unsafe.Sizeof(setup{})), uint32(unsafe.Sizeof(losses{})),
-		uint32(unsafe.Sizeof(flowSpec{})),
+		uint32(unsafe.Sizeof(flowSpec{})), uint32(unsafe.Sizeof(burst{})),
 	}
 	if sizes != want {
 		return nil, fmt.Errorf("%s has structures of %v bytes, this program of %v: `%s` builds it", file.Path, sizes, want, BuildCommand)

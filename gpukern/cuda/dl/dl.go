@@ -6,6 +6,7 @@ package dl
 import (
 	"errors"
 	"io/fs"
+	"unsafe"
 )
 
 // ErrNoLoader reports that the program is linked without a loader.
@@ -21,8 +22,8 @@ type Loader struct {
 	Find func(handle uintptr, name string) (fn uintptr, err error)
 	// Call calls a function with the first n arguments. They come by value: behind a variable, a slice of them would be allocated.
 	Call func(fn uintptr, n int, args [MostArgs]uintptr) uintptr
-	// CallWith calls a function with the arguments of a slice that the caller keeps.
-	CallWith func(fn uintptr, args []uintptr) uintptr
+	// CallBlock calls a function whose one argument is a pointer.
+	CallBlock func(fn uintptr, block unsafe.Pointer)
 }
 
 // loader is set by init functions alone, and read after them.
@@ -68,6 +69,7 @@ func Call(fn uintptr, args ...uintptr) uintptr {
 	return loader.Call(fn, copy(all[:], args), all)
 }
 
-// CallWith is Call with arguments that the caller keeps, so that nothing is allocated. What pointers among them point to must be on
-// the heap, and be kept alive by the caller.
-func CallWith(fn uintptr, args []uintptr) uintptr { return loader.CallWith(fn, args) }
+// CallBlock calls a function, void fn(struct block *), that Find has found: nothing is allocated, and no argument but one is copied, so
+// that it costs a third of Call. Arguments and results are in the block, which the caller keeps on the heap, with what its pointers
+// point to.
+func CallBlock(fn uintptr, block unsafe.Pointer) { loader.CallBlock(fn, block) }

@@ -7,6 +7,8 @@
 package loader
 
 import (
+	"unsafe"
+
 	"github.com/ebitengine/purego"
 
 	"github.com/millrace/millrace/gpukern/cuda/dl"
@@ -31,9 +33,13 @@ func init() {
 			r, _, _ := purego.SyscallN(fn, args[:n]...)
 			return r
 		},
-		CallWith: func(fn uintptr, args []uintptr) uintptr {
-			r, _, _ := purego.SyscallN(fn, args...)
-			return r
-		},
+		CallBlock: func(fn uintptr, block unsafe.Pointer) { cgocall(fn, block) },
 	})
 }
+
+// cgocall calls a function of C with one argument, on a stack of C's. It is what purego ends in as well, behind a list of 32 arguments and
+// eight floating-point ones. Package runtime keeps it for such uses ("hall of shame"), and purego provides what it needs without cgo.
+//
+//go:linkname cgocall runtime.cgocall
+//go:noescape
+func cgocall(fn uintptr, arg unsafe.Pointer) int32

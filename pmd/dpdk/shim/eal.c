@@ -21,7 +21,7 @@ uint32_t mrd_interface(void)
 void mrd_sizes(uint32_t *to)
 {
 	const uint32_t sizes[] = {sizeof(struct mrd_counts), sizeof(struct mrd_port), sizeof(struct mrd_setup), sizeof(struct mrd_losses),
-		sizeof(struct mrd_flow)};
+		sizeof(struct mrd_flow), sizeof(struct mrd_burst)};
 	memcpy(to, sizes, sizeof(sizes));
 }
 

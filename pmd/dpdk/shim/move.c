@@ -150,19 +150,17 @@ static void reclaim(struct mrd_queue *q)
 }
 
 /*
- * mrd_rx appends received packets to d. room_most has the descriptors that are left in its low half, and those that the
- * caller's batch has when it is empty in its high one: a packet of more is refused. lend_back has the number of frames at
- * lend, and the room at back. The result has the number of descriptors in its low half, with MRD_WORK, and the number of
- * frames that are returned at back in its high one. It ends behind a packet that the device has joined of segments, so that
- * the caller can cut it before others follow.
+ * mrd_rx appends received packets to d. It ends behind a packet that the device has joined of segments, so that the caller can
+ * cut it before others follow.
  */
-uint64_t mrd_rx(struct mrd_queue *q, struct mr_desc *d, uint64_t room_most, uint32_t stamp,
-	const uint32_t *lend, uint64_t lend_back, uint32_t *back)
+void mrd_rx(struct mrd_burst *c)
 {
-	uint32_t room = (uint32_t)room_most, most = (uint32_t)(room_most >> 32), n = 0;
+	struct mrd_queue *q = c->q;
+	struct mr_desc *d = c->d;
+	uint32_t room = c->count, most = c->most, stamp = c->stamp, n = 0;
 	uint32_t work = 0;
 	uint64_t packets = 0, bytes = 0;
-	mrd_lend(q, lend, (uint32_t)lend_back);
+	mrd_lend(q, c->lend, c->lent);
 	while (q->held_at < q->held || next_burst(q, room - n)) {
 		bool full = q->held == BURST;
 		while (q->held_at < q->held) {
@@ -214,7 +212,8 @@ out:
 		add(&q->counts.rx_packets, packets);
 		add(&q->counts.rx_bytes, bytes);
 	}
-	return n | work | (uint64_t)surplus(q, back, (uint32_t)(lend_back >> 32)) << 32;
+	c->moved = n | work;
+	c->returned = surplus(q, c->back, c->room);
 }
 
 /* tag_bytes returns the length of up to two VLAN tags, which the MTU does not count. */
@@ -414,13 +413,14 @@ static void discard(struct mrd_queue *q, const struct mr_desc *d, uint32_t k, ui
 }
 
 /*
- * mrd_tx sends packets from the front of d. n_back has the number of descriptors in its low half, and the room at back in
- * its high one. The result is like that of mrd_rx: descriptors taken, and frames returned. With MRD_WORK the next packet has
- * work that the device cannot do: the caller does it.
+ * mrd_tx sends packets from the front of d. With MRD_WORK the next packet has work that the device cannot do: the caller does
+ * it.
  */
-uint64_t mrd_tx(struct mrd_queue *q, const struct mr_desc *d, uint64_t n_back, uint32_t *back)
+void mrd_tx(struct mrd_burst *c)
 {
-	uint32_t n = (uint32_t)n_back & ~MRD_UNCOUNTED, at = 0, work = 0;
+	struct mrd_queue *q = c->q;
+	const struct mr_desc *d = c->d;
+	uint32_t n = c->count & ~MRD_UNCOUNTED, at = 0, work = 0;
 	uint64_t packets = 0, bytes = 0;
 	struct out o;
 	adopt(q);
@@ -446,9 +446,10 @@ uint64_t mrd_tx(struct mrd_queue *q, const struct mr_desc *d, uint64_t n_back, u
 			bytes += o.bad_bytes;
 		}
 	}
-	if (packets && !(n_back & MRD_UNCOUNTED)) {
+	if (packets && !(c->count & MRD_UNCOUNTED)) {
 		add(&q->counts.tx_packets, packets);
 		add(&q->counts.tx_bytes, bytes);
 	}
-	return at | work | (uint64_t)surplus(q, back, (uint32_t)(n_back >> 32)) << 32;
+	c->moved = at | work;
+	c->returned = surplus(q, c->back, c->room);
 }

@@ -21,7 +21,7 @@
 #include "../../../packet/desc.h"
 
 /* The number of this interface: shim.go has the same. It changes with every signature and structure below. */
-#define MRD_INTERFACE 4
+#define MRD_INTERFACE 5
 
 /* BURST is how many packets one call of a DPDK driver moves: more than 64 bring nothing (docs/design/072-dpdk.md). */
 #define BURST 64
@@ -137,7 +137,7 @@ struct mrd_work {
 /* Bits of the results of mrd_rx and mrd_tx, beside the number of descriptors. */
 #define MRD_WORK (1u << 31) /* received: some packets have work left to do. Sent: the next packet has, and the device cannot do it */
 
-/* Bit of n_back of mrd_tx, beside the number of descriptors: they are segments of packets that Go counts. */
+/* Bit of the count of mrd_tx, beside the number of descriptors: they are segments of packets that Go counts. */
 #define MRD_UNCOUNTED (1u << 31)
 
 static inline struct rte_mbuf *mbuf_of(const struct mrd_memory *m, uint32_t frame)
@@ -205,9 +205,24 @@ uint32_t surplus(struct mrd_queue *q, uint32_t *to, uint32_t room);
 bool load_work(struct mrd_queue *q, const struct mr_desc *d, struct rte_mbuf *b);
 void note_work(const struct mrd_queue *q, const struct rte_mbuf *b, struct mr_desc *d);
 
+/* mrd_burst is a call of mrd_rx or mrd_tx: a pointer to all arguments costs less to pass than each of them. The layout is that of burst in
+ * queue.go. */
+struct mrd_burst {
+	struct mrd_queue *q;
+	struct mr_desc *d;    /* to receive into, or to send */
+	const uint32_t *lend; /* frames to receive into */
+	uint32_t *back;       /* frames that are returned */
+	uint32_t count;       /* received: descriptors that there is room for. Sent: descriptors, with MRD_UNCOUNTED */
+	uint32_t most;        /* descriptors that the caller's batch has when it is empty: a packet of more is refused */
+	uint32_t lent, room;  /* frames at lend, and room at back */
+	uint32_t stamp;       /* of received packets */
+	uint32_t moved;       /* result: descriptors received, or taken, with MRD_WORK */
+	uint32_t returned;    /* result: frames at back */
+	uint32_t unused;
+};
+
 /* move.c */
-EXPORT uint64_t mrd_rx(struct mrd_queue *q, struct mr_desc *d, uint64_t room_most, uint32_t stamp,
-	const uint32_t *lend, uint64_t lend_back, uint32_t *back);
-EXPORT uint64_t mrd_tx(struct mrd_queue *q, const struct mr_desc *d, uint64_t n_back, uint32_t *back);
+EXPORT void mrd_rx(struct mrd_burst *c);
+EXPORT void mrd_tx(struct mrd_burst *c);
 
 #endif
