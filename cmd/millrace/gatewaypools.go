@@ -78,12 +78,13 @@ func refused(c *console, by map[string]uint64) string {
 	return ", " + c.paint(yellow, "refused "+tally(by))
 }
 
-// Of more backends than manyBackends the status for people has sums of the first pools, and the first backends that are down: a
-// screen. Those with more backends that are down come first, then those with more requests in progress.
+// Of more backends than manyBackends the status for people has sums of the first pools or services, and the first backends that are
+// down: a screen. Those with more backends that are down come first, then those with more requests in progress.
 const (
-	manyBackends = 100
-	summedPools  = 20
-	shownDown    = 10
+	manyBackends   = 100
+	summedPools    = 20
+	summedServices = 20
+	shownDown      = 10
 )
 
 // showManyPools prints pools in a screen.

@@ -44,7 +44,8 @@ connections and traffic, the drops by reason, and the engine: the share of each
 back end, their calibration, and the fault of a GPU; the listeners, and each pool
 with its backends and their responses. With names only these services and pools
 are shown. Of more than 50 services those with backends that are down come
-first, then those with the most connections, and the others are counted; --all shows
+first, then those with the most connections, and the others are counted. Of more than
+100 backends it shows a screen: the sums of 20 services, and of 20 pools; --all shows
 all. --backend shows the backends of one name, and --limit at most so many backends;
 the gateway sends no others. --summary shows one line for each service, and their
 sum: how many of its backends take new connections, connections, packets, drops.
@@ -59,7 +60,9 @@ the outputs. Ctrl-C ends it with exit code 0.
 engine, gateway, kernel_programs, and http (listeners, pools, counts) where there are
 listeners, bgp where addresses are announced; docs/gateway.md lists their keys. With --watch
 it is one per line. Members that are false, 0, "", null or an object without members are
-left out (in jq a missing key is null: .connections // 0); --schema 1 has them all.`,
+left out (in jq a missing key is null: .connections // 0), and so are slow_start_percent
+of 100, next_hop "ready", and what the file says of the state and weight of a backend
+where these are as it says; --schema 1 has them all.`,
 		Example: `  millrace gateway status
   millrace gateway status web --watch
   millrace gateway status --summary
@@ -128,8 +131,7 @@ func (sf *statusFlags) show(ctx context.Context, c *console, g *admin.Client, ar
 		showSummary(c, &st)
 		return nil
 	}
-	showStatus(c, &st, sf.all || len(names) > 0)
-	showMore(c, &st.Gateway, sf.limit > 0)
+	showStatus(c, &st, sf.all || len(names) > 0, sf.limit > 0)
 	return nil
 }
 
@@ -180,8 +182,8 @@ func showPrograms(c *console, p *admin.KernelPrograms) {
 	c.line("programs", "%s; packets: %s", strings.Join(list, ", "), tally(p.Packets))
 }
 
-// showStatus prints the gateway as text.
-func showStatus(c *console, st *admin.Status, all bool) {
+// showStatus prints the gateway as text: all of its services and pools, or a screen. A limited one has the backends of a limit.
+func showStatus(c *console, st *admin.Status, all, limited bool) {
 	c.line("gateway", "%s, up %s, %s", st.Version, time.Since(st.Started).Round(time.Second), st.Config)
 	reload := "in use since " + st.Reload.Succeeded.Local().Format(time.DateTime)
 	if st.Reload.Failed {
@@ -199,11 +201,35 @@ func showStatus(c *console, st *admin.Status, all bool) {
 	if st.Engine.Name != "" { // without devices there is none
 		showPackets(c, st)
 	}
-	for i := range st.Gateway.Services {
-		showService(c, &st.Gateway.Services[i])
-	}
+	showServices(c, &st.Gateway, all, limited)
 	if st.Listeners != nil {
 		showPools(c, st.Listeners.Pools, all)
+	}
+	if limited || all || !isMany(&st.Gateway) {
+		showMore(c, &st.Gateway, limited)
+	}
+}
+
+// isMany reports whether a screen has no place for the backends of the services.
+func isMany(st *l4control.Status) bool { return countBackends(st) > manyBackends }
+
+// countBackends counts the backends of a status, those that it leaves out included.
+func countBackends(st *l4control.Status) int {
+	n := st.MoreBackends
+	for i := range st.Services {
+		n += len(st.Services[i].Backends)
+	}
+	return n
+}
+
+// showServices prints services with their backends, or without those in a screen where there are many, unless all are asked for.
+func showServices(c *console, st *l4control.Status, all, limited bool) {
+	if isMany(st) && !all && !limited {
+		showManyServices(c, st)
+		return
+	}
+	for i := range st.Services {
+		showService(c, &st.Services[i])
 	}
 }
 

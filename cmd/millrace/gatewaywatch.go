@@ -2,9 +2,11 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -102,11 +104,16 @@ func showSummary(c *console, st *admin.Status) {
 		}
 		c.printf("\n")
 	}
+	showServiceSummary(c, st.Gateway.Services, true)
+}
+
+// showServiceSummary prints a line for each of services that have sums, and if asked for one for all.
+func showServiceSummary(c *console, services []l4control.ServiceStatus, sum bool) {
 	var total summaryLine
 	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "service\tprotocol\taddress\tup\tconns\topened\tto backends\tfrom backends\tdropped")
-	for i := range st.Gateway.Services {
-		s := &st.Gateway.Services[i]
+	for i := range services {
+		s := &services[i]
 		var line summaryLine
 		if s.Summary != nil {
 			line.ServiceSummary = *s.Summary
@@ -124,6 +131,46 @@ func showSummary(c *console, st *admin.Status) {
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", s.Name, s.Protocol, at, line.cells())
 	}
-	fmt.Fprintf(w, "total\t\t%s services\t%s\n", group(uint64(len(st.Gateway.Services))), total.cells())
+	if sum {
+		fmt.Fprintf(w, "total\t\t%s services\t%s\n", group(uint64(len(services))), total.cells())
+	}
 	_ = w.Flush()
+}
+
+// showManyServices prints services in a screen: those with the most backends that are down first, then those with the most connections.
+func showManyServices(c *console, st *l4control.Status) {
+	services := slices.Clone(st.Services) // --watch has the backends of st for its rates
+	all, down, causes := len(services)+st.MoreServices, st.MoreDown, []string(nil)
+	downs := make(map[string]int, len(services))
+	for i := range services {
+		s := &services[i]
+		for k := range s.Backends {
+			if b := &s.Backends[k]; !b.Healthy || b.Ejected {
+				downs[s.Name]++
+				causes = append(causes, fmt.Sprintf("%s/%s is down%s", s.Name, b.Name, causeOf(b)))
+			}
+		}
+		down += downs[s.Name]
+		s.Summarize()
+	}
+	slices.SortStableFunc(services, func(a, b l4control.ServiceStatus) int {
+		return cmp.Or(cmp.Compare(downs[b.Name], downs[a.Name]), cmp.Compare(b.Summary.Connections, a.Summary.Connections))
+	})
+	first := services[:min(len(services), summedServices)]
+	c.printf("\n%s backends in %s services, %s of them down (--all, or name services)\n\n", group(uint64(countBackends(st))), group(uint64(all)), group(uint64(down)))
+	showServiceSummary(c, first, false)
+	if more := all - len(first); more > 0 {
+		c.printf("%s more services\n", group(uint64(more)))
+	}
+	for _, cause := range causes[:min(len(causes), shownDown)] {
+		c.printf("  %s\n", c.paint(red, cause))
+	}
+}
+
+// causeOf formats why a backend is down.
+func causeOf(b *l4control.BackendStatus) string {
+	if len(b.Down) == 0 {
+		return ""
+	}
+	return ": " + b.Down[0].Cause
 }

@@ -298,11 +298,15 @@ func (s *scaleSite) states() {
 	for _, args := range [][]string{{"status"}, {"status", "s7"}, {"status", "--limit", "10"}, {"status", "--summary"}, {"status", "--json"}} {
 		out, took, peak := s.command(append(args, "--socket", s.socket)...)
 		name, size := strings.Join(args, " "), 64
+		if len(args) == 1 {
+			size = 5
+			s.count(name+", lines", strings.Count(out, "\n"), 50)
+		}
 		switch args[len(args)-1] {
 		case "--summary":
 			size = s.n / 8
 		case "--json":
-			size = 2 * s.n
+			size = 32 + s.n*4/5 // 2 MB of 2500 services
 			s.must(json.Unmarshal([]byte(out), new(admin.Status)))
 		}
 		s.took(name, took)

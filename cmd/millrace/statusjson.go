@@ -10,7 +10,7 @@ import (
 // Schemas of gateway status --json. Both have the same keys; what was asked for is in the key "schema".
 const (
 	wholeSchema = schemaVersion // every key of every object
-	briefSchema = 2             // without members that are false, 0, "", null or an object of none: of thousands of backends half of the bytes
+	briefSchema = 2             // without members that have their default: of thousands of backends half of the bytes
 )
 
 // checkSchema refuses what is no schema of the status.
@@ -28,7 +28,7 @@ func checkSchema(schema int, asJSON bool) error {
 func (c *console) status(reply json.RawMessage, schema int, oneLine bool) error {
 	line := []byte(reply)
 	if schema == briefSchema {
-		line = withoutZeros(reply)
+		line = withoutDefaults(reply)
 	}
 	line, err := withSchema(append(slices.Clip(line), '\n'), schema)
 	if err != nil {
@@ -41,16 +41,15 @@ func (c *console) status(reply json.RawMessage, schema int, oneLine bool) error 
 	return c.document(line)
 }
 
-// withoutZeros returns a JSON document without the members of objects that are false, 0, "", null, or an object that has no
-// member left. Elements of arrays stay, and so do empty arrays: what iterates over them works as before. The document is valid and
-// without blanks, as encoding/json writes it.
-func withoutZeros(document []byte) []byte {
+// withoutDefaults returns a JSON document without the members of objects that have their default (isDefault). Elements of arrays stay,
+// and so do empty arrays: what iterates over them works as before. The document is valid and without blanks, as encoding/json writes it.
+func withoutDefaults(document []byte) []byte {
 	b := brief{in: document, out: make([]byte, 0, len(document))}
 	b.value()
 	return b.out
 }
 
-// brief copies a document without its zeros.
+// brief copies a document without its defaults.
 type brief struct {
 	in  []byte // what is to be copied still
 	out []byte
@@ -81,15 +80,20 @@ func (b *brief) value() (zero bool) {
 
 // object copies an object, and reports whether no member is left.
 func (b *brief) object() (empty bool) {
+	var seen siblings
 	b.copy(1)
 	for empty = true; b.in[0] != '}'; {
 		before := len(b.out)
 		if !empty {
 			b.out = append(b.out, ',')
 		}
-		b.string()
+		key := b.in
+		key = key[:b.string()]
 		b.copy(1) // the colon
-		if b.value() {
+		value := b.in
+		zero := b.value()
+		value = value[:len(value)-len(b.in)]
+		if seen.isDefault(key, value, zero) {
 			b.out = b.out[:before]
 		} else {
 			empty = false
@@ -100,6 +104,36 @@ func (b *brief) object() (empty bool) {
 	}
 	b.copy(1)
 	return empty
+}
+
+// siblings are the members before the present one that are defaults of others; nil where there is none.
+type siblings struct{ state, weight []byte }
+
+// isDefault reports whether a member has its default: false, 0, "", null or an object without members. Members of backends that have
+// another default stay where they are 0, so that each value is one or the other.
+func (s *siblings) isDefault(key, value []byte, zero bool) bool {
+	switch string(key) {
+	case `"state"`:
+		s.state = value
+	case `"weight"`:
+		s.weight = value
+	case `"config_state"`:
+		return sameOr(value, s.state, zero)
+	case `"config_weight"`:
+		return sameOr(value, s.weight, zero)
+	case `"slow_start_percent"`:
+		return string(value) == "100"
+	case `"next_hop"`:
+		return string(value) == `"ready"`
+	}
+	return zero
+}
+
+func sameOr(value, as []byte, zero bool) bool {
+	if as == nil {
+		return zero
+	}
+	return bytes.Equal(value, as)
 }
 
 func (b *brief) array() {
