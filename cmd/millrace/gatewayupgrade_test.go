@@ -99,7 +99,7 @@ func word(t *testing.T, w string) string {
 	return strings.TrimPrefix(b.URL, "http://")
 }
 
-// load sends requests without a pause until it is ended, and counts what is answered and what is not.
+// load sends requests without a pause, or after halve by a schedule, until it is ended, and counts what is answered and what is not.
 type load struct {
 	done     atomic.Bool
 	all      sync.WaitGroup
@@ -107,18 +107,28 @@ type load struct {
 	mu       sync.Mutex
 	failed   []error
 	closes   []func() // of clients, at the end
+	clients  []*client
+	offered  float64 // per second, after halve
 }
 
 // run runs a client in a loop.
 func (l *load) run(once func() error) {
+	c := new(client)
+	l.clients = append(l.clients, c)
 	l.all.Go(func() {
 		for !l.done.Load() {
-			if err := once(); err != nil {
+			if c.wait(&l.done); l.done.Load() {
+				return
+			}
+			err := once()
+			c.ended()
+			if err != nil {
 				l.mu.Lock()
 				l.failed = append(l.failed, err)
 				l.mu.Unlock()
 				time.Sleep(10 * time.Millisecond)
 			} else {
+				c.answered.Add(1)
 				l.answered.Add(1)
 			}
 		}

@@ -2,10 +2,12 @@ package main
 
 import (
 	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash"
 	"io"
+	"math"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -13,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,8 +24,25 @@ import (
 	"github.com/millrace/millrace/internal/testkit/testnet"
 )
 
-// slowly serves downloads: to each connection so many pieces of bytes that follow from its number, which the client sends.
-func slowly(t *testing.T, ns *testnet.Namespace, pieces int, pause time.Duration) {
+// order is what a client of downloads sends: which bytes, how many pieces, and the time from one to the next.
+type order struct {
+	number byte
+	pieces uint32
+	pause  time.Duration
+}
+
+const orderLen = 13
+
+func (o order) encode() []byte {
+	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint32([]byte{o.number}, o.pieces), uint64(o.pause))
+}
+
+func decodeOrder(b []byte) order {
+	return order{b[0], binary.BigEndian.Uint32(b[1:]), time.Duration(binary.BigEndian.Uint64(b[5:]))}
+}
+
+// slowly serves downloads. A piece that comes late does not move what follows.
+func slowly(t *testing.T, ns *testnet.Namespace) {
 	t.Helper()
 	var l net.Listener
 	if err := ns.Do(func() (err error) { l, err = net.Listen("tcp", "198.18.1.2:8080"); return err }); err != nil {
@@ -37,30 +57,34 @@ func slowly(t *testing.T, ns *testnet.Namespace, pieces int, pause time.Duration
 			}
 			go func() {
 				defer conn.Close()
-				number := make([]byte, 1)
-				if _, err := io.ReadFull(conn, number); err != nil { // a probe
+				request := make([]byte, orderLen)
+				if _, err := io.ReadFull(conn, request); err != nil { // a probe
 					return
 				}
-				for i := range pieces {
-					if _, err := conn.Write(piece(number[0], i)); err != nil {
+				o, next := decodeOrder(request), time.Now()
+				for i := range o.pieces {
+					if _, err := conn.Write(piece(o.number, int(i))); err != nil {
 						return
 					}
-					time.Sleep(pause)
+					next = next.Add(o.pause)
+					time.Sleep(time.Until(next))
 				}
 			}()
 		}
 	}()
 }
 
+const pieceLen = 8 << 10
+
 // piece returns a piece of a download.
 func piece(number byte, i int) []byte {
-	b := make([]byte, 8<<10)
+	b := make([]byte, pieceLen)
 	_, _ = rand.NewChaCha8([32]byte{number, byte(i), byte(i >> 8)}).Read(b)
 	return b
 }
 
 // download opens a connection to the service, and returns how it goes on.
-func download(ns *testnet.Namespace, number byte, pieces int) (finish func() error, err error) {
+func download(ns *testnet.Namespace, o order) (finish func() (end time.Time, err error), err error) {
 	var conn net.Conn
 	err = ns.Do(func() (err error) {
 		conn, err = net.DialTimeout("tcp", "198.18.0.10:80", 20*time.Second)
@@ -69,43 +93,87 @@ func download(ns *testnet.Namespace, number byte, pieces int) (finish func() err
 	if err != nil {
 		return nil, err
 	}
-	if _, err := conn.Write([]byte{number}); err != nil {
+	if _, err := conn.Write(o.encode()); err != nil {
 		return nil, err
 	}
-	return func() error {
+	return func() (end time.Time, err error) {
 		defer conn.Close()
 		_ = conn.SetReadDeadline(time.Now().Add(time.Hour))
 		got, want := sha256.New(), sha256.New()
 		n, err := io.Copy(got, conn)
-		for i := range pieces {
-			want.Write(piece(number, i))
+		end = time.Now()
+		for i := range o.pieces {
+			want.Write(piece(o.number, int(i)))
 		}
 		if err == nil && sum(got) != sum(want) {
 			err = errors.New("other bytes than were sent")
 		}
 		if err != nil {
-			err = fmt.Errorf("download %d, after %d bytes: %w", number, n, err)
+			err = fmt.Errorf("download %d, after %d bytes: %w", o.number, n, err)
 		}
-		return err
+		return end, err
 	}, nil
+}
+
+// saturation returns how many bytes per second pass through the gateway in downloads without a pause.
+func saturation(t *testing.T, ns *testnet.Namespace) float64 {
+	t.Helper()
+	var all sync.WaitGroup
+	var bytes atomic.Int64
+	var conns []net.Conn
+	for range 64 {
+		if err := ns.Do(func() error {
+			conn, err := net.DialTimeout("tcp", "198.18.0.10:80", 20*time.Second)
+			conns = append(conns, conn)
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, conn := range conns {
+		if _, err := conn.Write(order{number: byte(i), pieces: math.MaxUint32}.encode()); err != nil {
+			t.Fatal(err)
+		}
+		all.Go(func() {
+			for b := make([]byte, 64<<10); ; {
+				n, err := conn.Read(b)
+				if bytes.Add(int64(n)); err != nil {
+					return
+				}
+			}
+		})
+	}
+	before, idle, begin := bytes.Load(), idleShare(t), time.Now()
+	time.Sleep(calibration)
+	rate := float64(bytes.Load()-before) / time.Since(begin).Seconds()
+	t.Logf("%d downloads without a pause: %.0f MB/s, processors %.0f %% idle; half of it is offered", len(conns), rate/1e6, idle())
+	for _, conn := range conns {
+		conn.Close()
+	}
+	all.Wait()
+	return rate
 }
 
 func sum(h hash.Hash) string { return string(h.Sum(nil)) }
 
 // TestUpgradesCarryConnectionsOfServices upgrades a gateway of services while downloads pass, to a larger table, to a program that dies as it
 // serves, and to CPUs: all downloads are whole, new connections are served, and what an operator has set stays. With MILLRACE_SOAK there
-// are 500 downloads of that time, ten upgrades and five that fail.
+// are 500 downloads of that time, ten upgrades and five that fail; with MILLRACE_SOAK_LOAD=half they are at half of the rate that the
+// gateway passes.
 func TestUpgradesCarryConnectionsOfServices(t *testing.T) {
 	t.Parallel()
 	for _, driver := range []string{"afpacket", "afxdp"} {
 		t.Run(driver, func(t *testing.T) {
 			downloads, pieces, rounds, pause := 50, 200, 1, 20*time.Millisecond
-			if d, err := time.ParseDuration(os.Getenv("MILLRACE_SOAK")); err == nil { // at 16 MB/s
+			later, every := pieces, time.Duration(0) // pieces of downloads that begin between upgrades, and the time from one upgrade to the next
+			long, err := time.ParseDuration(os.Getenv("MILLRACE_SOAK"))
+			if err == nil { // at 16 MB/s
 				downloads, rounds, pause = 500, 5, 250*time.Millisecond
-				pieces = int(d / pause)
+				pieces = int(long / pause)
+				later = pieces
 			}
 			client, middle, server := gatewaySite(t, "mr-cli-up-"+driver)
-			slowly(t, server, pieces, pause)
+			slowly(t, server)
 			dir := t.TempDir()
 			file, socket := filepath.Join(dir, "gw.yaml"), filepath.Join(dir, "gw.sock")
 			config := fmt.Sprintf(gatewayConfig, socket, driver, driver)
@@ -134,26 +202,40 @@ func TestUpgradesCarryConnectionsOfServices(t *testing.T) {
 			if _, _, problem := tell(socket, exitOK, "weight", "web", "one", "7"); problem != "" {
 				t.Error(problem)
 			}
+			if atHalf() {
+				pause = time.Duration(float64(downloads) * pieceLen * 2 / saturation(t, client) * float64(time.Second))
+				pieces, later, every = int(long/pause), int(long/pause)/10, long/time.Duration(2*rounds+1)
+			}
 			var all sync.WaitGroup
+			var mu sync.Mutex
+			var latest time.Duration // how long after its time a download has ended
 			failed := make(chan error, 4*downloads)
-			begin := func(first, n int) {
+			begin := func(first, n, pieces int) {
 				t.Helper()
 				for i := range n {
-					var finish func() error
+					var finish func() (time.Time, error)
 					var err error
-					if finish, err = download(client, byte(first+i), pieces); err != nil {
+					o := order{byte(first + i), uint32(pieces), pause}
+					due := time.Now().Add(time.Duration(pieces) * pause)
+					if finish, err = download(client, o); err != nil {
 						t.Fatal(err)
 					}
 					all.Go(func() {
-						if err := finish(); err != nil {
+						end, err := finish()
+						if err != nil {
 							failed <- err
 						}
+						mu.Lock()
+						defer mu.Unlock()
+						latest = max(latest, end.Sub(due))
 					})
 				}
 			}
-			begin(0, downloads)
+			started := time.Now()
+			begin(0, downloads, pieces)
 			old := cmd.Process.Pid
 			changes := []string{"\ntable: {size: 200000}\n", "dies", "\ncpus: none\n"}
+			upgrades := 0
 			for i := range rounds * len(changes) {
 				more := changes[i%len(changes)]
 				if more == "dies" {
@@ -165,6 +247,8 @@ func TestUpgradesCarryConnectionsOfServices(t *testing.T) {
 					continue
 				}
 				write(more)
+				upgrades++
+				time.Sleep(time.Until(started.Add(time.Duration(upgrades) * every)))
 				res := s.upgrade()
 				if res.Gap <= 0 || res.Connections < downloads || len(res.Lost) > 0 {
 					t.Errorf("upgrade %d: %+v", i, res)
@@ -172,9 +256,10 @@ func TestUpgradesCarryConnectionsOfServices(t *testing.T) {
 				t.Logf("%d connections, %v without a process", res.Connections, time.Duration(res.Gap))
 				sometime(t, "the end of the old process", func() bool { return exited(old) })
 				old = res.PID
-				begin(100+i, 5)
+				begin(100+i, 5, later)
 			}
 			all.Wait()
+			t.Logf("%d downloads of %d pieces, one in %v, and %d upgrades: the latest ended %v after its time", downloads, pieces, pause, upgrades, latest.Round(time.Millisecond))
 			close(failed)
 			for err := range failed {
 				t.Error(err)

@@ -124,7 +124,8 @@ func socketOver(t *testing.T, name, url string, by http.RoundTripper) (c *websoc
 
 // TestUpgradesLoseNothing upgrades again and again, while requests of each version of HTTP come, over new connections and over kept ones,
 // and WebSockets over each version last from before the first upgrade to behind the last: none of them fails, and the processes end
-// with their connections. MILLRACE_SOAK is for how long ten upgrades go on; without it there are three.
+// with their connections. MILLRACE_SOAK is for how long ten upgrades go on; without it there are three. With MILLRACE_SOAK_LOAD=half there
+// are more clients, which offer half of what saturates the machine, and else each sends without a pause.
 func TestUpgradesLoseNothing(t *testing.T) {
 	t.Parallel()
 	upgrades, every, requests := 3, time.Duration(0), int64(500)
@@ -155,7 +156,11 @@ func TestUpgradesLoseNothing(t *testing.T) {
 		open("WebSocket over HTTP/3", "wss://"+safe, h3)
 		l.run(over(h3, "https://"+safe+"/", "one"))
 	}
-	for range 2 {
+	each := 2
+	if atHalf() { // enough to saturate two processors
+		each = 16
+	}
+	for range each {
 		l.run(fresh(s.addr, "one"))
 		l.runKept(s.addr, "one")
 		l.run(over(h2, "https://"+safe+"/", "one"))
@@ -175,6 +180,10 @@ func TestUpgradesLoseNothing(t *testing.T) {
 		_, err = io.Copy(io.Discard, resp.Body)
 		return err
 	})
+	if atHalf() {
+		l.halve(t)
+	}
+	first, begin, idle := l.answered.Load(), time.Now(), idleShare(t)
 	pids := []int{s.first.Process.Pid}
 	for i := range upgrades {
 		began := l.answered.Load()
@@ -186,6 +195,9 @@ func TestUpgradesLoseNothing(t *testing.T) {
 			t.Errorf("after upgrade %d", i+1)
 			break
 		}
+	}
+	if atHalf() {
+		l.reportHalf(t, begin, l.answered.Load()-first, idle)
 	}
 	l.end(t, requests)
 	for i, pid := range pids[:1] { // it has all of the WebSockets

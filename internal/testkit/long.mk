@@ -2,10 +2,11 @@
 
 FUZZTIME    ?= 20s
 SOAK        ?= 60s
+LOAD        ?=
 CONNECTIONS ?= 1000000
 MEASUREMENTS ?= 50000
 
-.PHONY: race netns list-netns fuzz soak soak-shim timing performance
+.PHONY: race netns list-netns fuzz soak soak-upgrades soak-shim timing performance
 
 # What tests in network namespaces import, if only by way of others.
 TESTNET  := github.com/millrace/millrace/internal/testkit/testnet
@@ -39,16 +40,20 @@ fuzz: ## run every fuzzer for FUZZTIME (20s)
 		done; \
 	done; done
 
-soak: ## the long forms of tests, for SOAK (60s) each: the configuration changes under load, 10 000 services, the forwarding function fuzzed, random requests through the proxy, 100 reloads of 30 000 inspection rules, CONNECTIONS (1000000) of programs of millrace exec, 600 clients with 2 MB both ways, soak-shim
+soak: ## the long forms of tests, for SOAK (60s) each: the configuration changes under load, 10 000 services, the forwarding function fuzzed, random requests through the proxy, soak-upgrades, 100 reloads of 30 000 inspection rules, CONNECTIONS (1000000) of programs of millrace exec, 600 clients with 2 MB both ways, soak-shim
 	MILLRACE_MUST_NETNS=1 MILLRACE_SOAK=$(SOAK) $(GO) test -count=1 -timeout 0 -v -run "TestNoConnectionBreaks|TestRealProgramsAreServed" ./l4/control
 	MILLRACE_MUST_NETNS=1 MILLRACE_SOAK=$(SOAK) $(GO) -C cmd test -count=1 -v -run TestGatewayWithManyServices ./millrace
 	$(GO) test -timeout 0 -run '^$$' -fuzz '^FuzzHandle$$' -fuzztime $(SOAK) ./l4/control
-	MILLRACE_SOAK=$(SOAK) $(GO) -C cmd test -count=1 -timeout 0 -v -run 'TestUpgradesLoseNothing|TestUpgradesCarryConnections' ./millrace
+	$(MAKE) soak-upgrades
 	MILLRACE_SOAK=$(SOAK) $(GO) test -count=1 -timeout 0 -v -run TestRandomRequests ./l7/proxy
 	MILLRACE_SOAK=$(SOAK) $(GO) test -count=1 -timeout 0 -v -run TestReloadsUnderTrafficKeepMemory ./l4/inspection
 	MILLRACE_SHIM_CONNECTIONS=$(CONNECTIONS) $(GO) test -count=1 -timeout 0 -v -run TestConnectionsLeaveNothing ./internal/testkit/shimtest
 	MILLRACE_MUST_NETNS=1 MILLRACE_CROWD=2000000 $(GO) test -count=1 -v -run TestCrowdFillsNoRing ./internal/app/stackd
 	$(MAKE) soak-shim
+
+# Half of saturation is measured by one test at a time.
+soak-upgrades: ## ten upgrades in SOAK (60s) under requests, WebSockets and downloads; LOAD=half offers half of what saturates the machine (root)
+	MILLRACE_SOAK=$(SOAK) MILLRACE_SOAK_LOAD=$(LOAD) $(GO) -C cmd test -count=1 -timeout 0 -v $(if $(LOAD),-parallel 1) -run 'TestUpgradesLoseNothing|TestUpgradesCarryConnections' ./millrace
 
 soak-shim: build ## nginx, redis, iperf3, curl, wrk and UDP under millrace exec at 1 % loss, for SOAK (60s) on each tier (root)
 	MILLRACE_PROGRAMS=$(abspath $(BIN)/millrace) MILLRACE_MUST_NETNS=1 MILLRACE_SOAK=$(SOAK) $(GO) -C internal/testkit/interop test -count=1 -timeout 0 -v -run '^TestSoak$$' ./programs
