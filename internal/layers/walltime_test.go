@@ -17,6 +17,8 @@ import (
 //   - clock: the reading drives a clock, or is a figure in a report, and no test fails by it.
 const measured = `
 cmd/millrace/scale_test.go                         : rate, the records that the log may have grow with the time
+cmd/millrace/gatewayupgradedevices_test.go         : clock, it paces the load of the long form
+cmd/millrace/halfload_test.go                      : clock, it paces the load of the long form
 gpukern/cuda/pubkey/bench_test.go                  : clock, of benchmarks' figures
 internal/app/kernbench/expressions_measure_test.go : clock, of figures that a run prints and stores
 internal/app/kernbench/soak_test.go : clock, of figures that a run prints and stores
