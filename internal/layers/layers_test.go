@@ -230,6 +230,7 @@ internal/testkit/testcert:
 internal/testkit/testdns:
 internal/testkit/testinitial:
 internal/testkit/testnet:
+internal/testkit/testpmd: internal/testkit/testnet
 internal/testkit/testpackets: packet ring
 internal/testkit/testpcaps: internal/testkit/checkout
 internal/testkit/testport:

@@ -2,7 +2,6 @@ package dpdk_test
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/internal/testkit/testnet"
+	"github.com/millrace/millrace/internal/testkit/testpmd"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/pmd/dpdk"
@@ -20,7 +20,7 @@ import (
 // writes what it gets to a file. DPDK's vhost library fills in checksums by what the mbufs say, and tshark verifies them.
 func TestOffloadsToTestpmd(t *testing.T) {
 	need(t)
-	testnet.Program(t, "dpdk-testpmd")
+	testpmd.Need(t)
 	testnet.Program(t, "tshark")
 	dir, err := os.MkdirTemp("", "mr-dpdk")
 	if err != nil {
@@ -30,23 +30,8 @@ func TestOffloadsToTestpmd(t *testing.T) {
 	arena, pools := memory(t, 1, 1024, 2048)
 	socket, file := filepath.Join(dir, "s"), filepath.Join(dir, "out.pcap")
 	d := open(t, dpdk.WithTSO(dpdk.Config{Name: "net_vhost0,iface=" + socket, Pools: pools}))
-	prefix := fmt.Sprintf("mrdpdk%d", os.Getpid())
-	cmd := exec.Command("dpdk-testpmd", "--no-huge", "-m", "192", "--no-pci", "--no-shconf", "--no-telemetry", "--file-prefix="+prefix, "-l", "0-1",
-		"--vdev=net_virtio_user0,queue_size=256,path="+socket, "--vdev=net_pcap0,tx_pcap="+file,
-		"--", "--total-num-mbufs=4096", "--forward-mode=io", "--stats-period=1", "--no-flush-rx", "--tx-offloads=0x0", "--rx-offloads=0x0", "--rxd=256", "--txd=256")
-	out := &testnet.Log{}
-	cmd.Stdout, cmd.Stderr = out, out
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		os.RemoveAll("/var/run/dpdk/" + prefix) // EAL's, of a process that is killed
-		if t.Failed() {
-			t.Logf("dpdk-testpmd:\n%s", out.String())
-		}
-	})
+	peer := testpmd.Start(t, []string{"net_virtio_user0,queue_size=256,path=" + socket, "net_pcap0,tx_pcap=" + file},
+		"--forward-mode=io", "--tx-offloads=0x0", "--rx-offloads=0x0")
 	p := &guestPair{t: t, host: d, hostHeader: 128}
 	p.arenas[0], p.pools[0] = arena, pools[0]
 	idle := packet.NewBatch(arena.View(), 64)
@@ -56,7 +41,7 @@ func TestOffloadsToTestpmd(t *testing.T) {
 		if err != nil && !errors.Is(err, pmd.ErrDown) {
 			t.Fatal(err)
 		}
-		return err == nil && strings.Contains(out.String(), "Port statistics")
+		return err == nil && strings.Contains(peer.Out.String(), "Port statistics")
 	})
 	sent := 0
 	for _, k := range []kind{{}, {v6: true}, {tagged: true}, {udp: true}, {udp: true, v6: true}, {udp: true, mss: 1200}, {udp: true, v6: true, mss: 1200}, {mss: 1200, ecn: true}} {
@@ -74,8 +59,7 @@ func TestOffloadsToTestpmd(t *testing.T) {
 		s, err := os.Stat(file)
 		return err == nil && s.Size() >= int64(sent*1000)
 	})
-	_ = cmd.Process.Signal(os.Interrupt) // it closes the file
-	_ = cmd.Wait()
+	peer.End() // it closes the file
 	lines, err := exec.Command("tshark", "-r", file, "-o", "tcp.check_checksum:TRUE", "-o", "udp.check_checksum:TRUE", "-o", "ip.check_checksum:TRUE",
 		"-T", "fields", "-e", "tcp.checksum.status", "-e", "udp.checksum.status", "-e", "ip.checksum.status", "-Y", "tcp || udp").Output()
 	if err != nil {
