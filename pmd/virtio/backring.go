@@ -48,7 +48,8 @@ type backRing struct {
 	placed     bool   // addr is set
 	base       uint16 // where to go on; of packed rings with the wrap counter
 	use        uint16
-	kick, call int // files; -1: none
+	fresh      bool // base is the front end's, and was not used yet
+	kick, call int  // files; -1: none
 }
 
 // closeFiles closes the notification files.
@@ -63,7 +64,9 @@ func (r *backRing) closeFiles() {
 
 // setBase takes the value of SET_VRING_BASE. Of a packed ring it has both positions, each with its wrap counter in bit 15.
 func (r *backRing) setBase(v uint32, packed bool) {
-	r.base, r.use = uint16(v), uint16(v)
+	// Front ends that find a new back end may not know where the last one ended: DPDK's says 0. Of split rings the used ring has it
+	// (vring.Config.Resume); libvhost-user and DPDK's library begin there too.
+	r.base, r.use, r.fresh = uint16(v), uint16(v), true
 	if packed {
 		r.use = uint16(v >> 16)
 		if v>>16 == 0 { // front ends of before the two halves were defined have them equal

@@ -197,10 +197,12 @@ func (s *session) start(i int) error {
 	d, err := vring.NewDevice(vring.Config{
 		Size: r.size, Packed: s.features&featurePacked != 0, EventIdx: s.features&featureEventIdx != 0, Indirect: s.features&featureIndirect != 0,
 		Memory: s.memory, Desc: r.addr.Desc, Avail: r.addr.Avail, Used: r.addr.Used, NextAvail: r.base, NextUse: r.use,
+		Resume: r.fresh,
 	})
 	if err != nil {
 		return fmt.Errorf("%w: ring %d: %w", ErrGuest, i, err)
 	}
+	r.fresh = false
 	s.b.Queues[i/2].attach(i%2, d, s, r)
 	return nil
 }

@@ -4,13 +4,12 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/millrace/millrace/internal/testkit/testnet"
+	"github.com/millrace/millrace/internal/testkit/testpmd"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/pmd/virtio"
@@ -20,41 +19,11 @@ import (
 // startTestpmd starts DPDK's forwarder with one device, which sends back what it receives with the link addresses exchanged.
 func startTestpmd(t *testing.T, vdev string, queues int) *testnet.Log {
 	t.Helper()
-	prefix := fmt.Sprintf("mrvirtio%d", os.Getpid())
-	args := []string{
-		"--no-huge", "-m", "192", "--no-pci", "--no-shconf", "--no-telemetry", "--file-prefix=" + prefix, "-l", "0-1", "--main-lcore=0",
-		"--vdev=" + vdev, "--", "--total-num-mbufs=4096", "--forward-mode=macswap", "--port-topology=loop", "--stats-period=1", "--no-flush-rx",
-		fmt.Sprintf("--rxq=%d", queues), fmt.Sprintf("--txq=%d", queues), "--rxd=256", "--txd=256",
-	}
+	args := []string{"--forward-mode=macswap", "--port-topology=loop", fmt.Sprintf("--rxq=%d", queues), fmt.Sprintf("--txq=%d", queues)}
 	if strings.HasPrefix(vdev, "net_virtio_user") {
 		args = append(args, "--tx-offloads=0x0", "--rx-offloads=0x0")
 	}
-	cmd := exec.Command("dpdk-testpmd", args...)
-	out := &testnet.Log{}
-	cmd.Stdout, cmd.Stderr = out, out
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		if err := os.RemoveAll("/var/run/dpdk/" + prefix); err != nil { // EAL's, of a process that is killed
-			t.Error(err)
-		}
-		if t.Failed() {
-			t.Logf("dpdk-testpmd:\n%s", out.String())
-		}
-	})
-	return out
-}
-
-// needTestpmd skips a test where DPDK is not asked for.
-func needTestpmd(t *testing.T) {
-	t.Helper()
-	if os.Getenv("MILLRACE_DPDK_TEST") == "" {
-		t.Skip("DPDK is not installed by `make deps`: `make dpdk-test` runs this")
-	}
-	testnet.Program(t, "dpdk-testpmd")
+	return testpmd.Start(t, []string{vdev}, args...).Out
 }
 
 // echo sends packets of many lengths to a queue and compares what comes back: the same with the link addresses exchanged.
@@ -69,7 +38,7 @@ func echo(t *testing.T, arena *ring.Arena, pool *ring.Pool, q pmd.Driver, longes
 		copy(p, []byte{2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 0, 8, 0x88, 0xb5, byte(i >> 8), byte(i)})
 		return p
 	}
-	for end := time.Now().Add(60 * time.Second); got < total; {
+	for end := time.Now().Add(15 * time.Second); got < total; {
 		for number < total && number-got < 32 && b.Room() > 8 && pool.Free() > 16 {
 			appendPacket(b, pool, make(number))
 			number++
@@ -158,7 +127,7 @@ func awaitLink(t *testing.T, arena *ring.Arena, pool *ring.Pool, q pmd.Driver, o
 
 // TestTestpmdAsGuest serves DPDK's virtio-user driver, in all forms of its rings.
 func TestTestpmdAsGuest(t *testing.T) {
-	needTestpmd(t)
+	testpmd.Need(t)
 	for _, c := range []struct {
 		args   string
 		server bool
@@ -195,7 +164,7 @@ func TestTestpmdAsGuest(t *testing.T) {
 
 // TestTestpmdAsBackend drives a device of DPDK's vhost library.
 func TestTestpmdAsBackend(t *testing.T) {
-	needTestpmd(t)
+	testpmd.Need(t)
 	for _, c := range []struct {
 		args   string
 		server bool
@@ -225,5 +194,31 @@ func TestTestpmdAsBackend(t *testing.T) {
 				echo(t, arena, pools[i], q, 1514)
 			}
 		})
+	}
+}
+
+// TestBackEndRestarts closes the back end of a guest that runs, and opens another: DPDK's driver hands it the rings again, and
+// packets pass in order as before. No packet is under way in a closed back end: it copies, and returns each buffer in the call that
+// takes it.
+func TestBackEndRestarts(t *testing.T) {
+	testpmd.Need(t)
+	for _, args := range []string{"", ",packed_vq=1"} {
+		arena, pools := memory(t, 1, 1024)
+		path := socketPath(t)
+		var out *testnet.Log
+		for range 3 {
+			back, err := virtio.OpenBackend(virtio.Config{Path: path, Pools: pools})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if out == nil {
+				out = startTestpmd(t, "net_virtio_user0,server=1,path="+path+args, 1)
+			}
+			awaitLink(t, arena, pools[0], back.Queues[0], out)
+			echo(t, arena, pools[0], back.Queues[0], 1514)
+			if err := back.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
 }

@@ -16,6 +16,10 @@ type Config struct {
 	Memory             *Memory
 	Desc, Avail, Used  uint64 // of packed rings the descriptors, the driver's and the device's event suppression
 	NextAvail, NextUse uint16 // where to begin: indices; of packed rings with the wrap counter in bit 15
+
+	// Resume begins a split ring behind the last used buffer, whatever NextAvail is. A device that uses buffers in order loses and
+	// repeats none by it where another one, which has gone, used the ring before.
+	Resume bool
 }
 
 // MaxSize is the largest size of a virtqueue (virtio 1.2, 2.6).
@@ -72,8 +76,14 @@ func NewDevice(cfg Config) (*Device, error) {
 	if d.avail, err = cfg.Memory.user("available ring", cfg.Avail, avail, 4); err != nil {
 		return nil, err
 	}
-	d.used, err = cfg.Memory.user("used ring", cfg.Used, used, 4)
-	return d, err
+	if d.used, err = cfg.Memory.user("used ring", cfg.Used, used, 4); err != nil {
+		return nil, err
+	}
+	if cfg.Resume && !cfg.Packed {
+		d.next = load16(at(d.used, 2))
+		d.use, d.seen, d.called = d.next, d.next, d.next
+	}
+	return d, nil
 }
 
 // splitAvailLen and splitUsedLen are the bytes of the parts of a split ring of n descriptors (2.7), with two at the end so that
