@@ -65,7 +65,7 @@ const mostBlocks = 8
 func flowRules(r pmd.Rule) []flowRule {
 	f := flowRule{addr: r.Addr.Unmap(), source: r.Kind == pmd.From, proto: r.Proto}
 	named := r.Proto == 0 || r.Proto == wire.ProtoTCP || r.Proto == wire.ProtoUDP
-	if r.Kind > pmd.From || r.Bits != 0 || r.LaterFragments || !named || r.Validate() != nil {
+	if r.Kind > pmd.From || r.LaterFragments || !named || r.Validate() != nil {
 		return nil
 	}
 	if r.PortLo == 0 && r.PortHi == 0 {
