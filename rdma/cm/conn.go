@@ -152,6 +152,9 @@ func (c *Conn) RemoteQPN() uint32 { return c.remoteQPN }
 // Active reports whether this side began the connection.
 func (c *Conn) Active() bool { return c.active }
 
+// Now returns the time of the call of the manager that runs, for the calls that Config.Notify makes.
+func (c *Conn) Now() clock.Time { return c.m.at }
+
 // Listener returns the listener of a connection that the peer began, while the program has not answered; nil otherwise.
 func (c *Conn) Listener() *Listener { return c.listener }
 
@@ -314,6 +317,18 @@ func (c *Conn) Ready(now clock.Time, private []byte) error {
 	}
 	c.stop()
 	c.m.answer(&c.peer, c.readyToUse(private))
+	return nil
+}
+
+// Communicated reports that a packet of the peer has come to the queue pair of a connection that the own side has accepted. The peer is
+// ready then, and its RTU is late or lost. Opened follows.
+func (c *Conn) Communicated(now clock.Time) error {
+	c.m.at = now
+	if !c.change(callCommunicated) {
+		return fmt.Errorf("%w: Communicated in %v", ErrState, c.state)
+	}
+	c.stop()
+	c.m.notify(Opened, c, &Message{Kind: RTU, TID: c.tid, LocalID: c.remoteID, RemoteID: c.localID})
 	return nil
 }
 

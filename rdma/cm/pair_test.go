@@ -187,6 +187,28 @@ func TestConnection(t *testing.T) {
 	w.idle()
 }
 
+// TestCommunicated loses every RTU: the queue pair of the passive side has got a packet.
+func TestCommunicated(t *testing.T) {
+	w := newWorld(t, 1, Config{})
+	w.drop = func(m *Message) bool { return m.Kind == RTU }
+	w.listen(1)
+	w.b.onReq = w.b.accept
+	c := w.connect(100)
+	w.run(time.Second, func() bool { return c.State() == Established })
+	if err := c.Communicated(w.now); !errors.Is(err, ErrState) {
+		t.Errorf("on the active side: %v", err)
+	}
+	p := w.b.last
+	if err := p.Communicated(w.now); err != nil || p.State() != Established {
+		t.Errorf("%v, %v", err, p.State())
+	}
+	w.run(20*time.Second, nil)
+	if p.State() != Established {
+		t.Errorf("REP is repeated until %v", p.State())
+	}
+	w.expect(w.b, "requested", "opened")
+}
+
 // TestEveryMessageLost loses each message of a connection once, and all messages twice as often as they are sent.
 func TestEveryMessageLost(t *testing.T) {
 	for _, kind := range []Kind{REQ, REP, RTU, DREQ, DREP} {

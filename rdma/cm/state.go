@@ -35,7 +35,8 @@ const (
 	callReady
 	callReject
 	callDisconnect
-	gotREQ // the first one: a new connection
+	callCommunicated // a packet of the peer has come to the queue pair (12.9.7.2: it stands for RTU)
+	gotREQ           // the first one: a new connection
 	gotMRAofREQ
 	gotREP
 	gotMRAofREP
@@ -59,9 +60,9 @@ var transitions = [states][events]State{
 	MraReceived: row(callReject, Idle, gotMRAofREQ, MraReceived, gotREP, RepReceived, gotREJ, Idle, expired, Idle),
 	RepReceived: row(callReady, Established, callReject, Idle, gotREJ, Idle, gotDREQ, TimeWait, expired, Idle),
 	ReqReceived: row(callAccept, RepSent, callReject, Idle, gotREJ, Idle, expired, Idle, stale, Idle),
-	RepSent: row(callReject, Idle, gotMRAofREP, MraOfRep, gotRTU, Established, gotREJ, Idle, gotDREQ, TimeWait, expired, Idle,
+	RepSent: row(callCommunicated, Established, callReject, Idle, gotMRAofREP, MraOfRep, gotRTU, Established, gotREJ, Idle, gotDREQ, TimeWait, expired, Idle,
 		callDisconnect, DreqSent, stale, Idle),
-	MraOfRep: row(callReject, Idle, gotMRAofREP, MraOfRep, gotRTU, Established, gotREJ, Idle, gotDREQ, TimeWait, expired, Idle,
+	MraOfRep: row(callCommunicated, Established, callReject, Idle, gotMRAofREP, MraOfRep, gotRTU, Established, gotREJ, Idle, gotDREQ, TimeWait, expired, Idle,
 		callDisconnect, DreqSent, stale, Idle),
 	Established: row(callDisconnect, DreqSent, gotDREQ, TimeWait, gotREJ, TimeWait, stale, DreqSent),
 	DreqSent:    row(gotDREQ, TimeWait, gotDREP, TimeWait, gotREJ, TimeWait, expired, TimeWait),

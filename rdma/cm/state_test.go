@@ -9,18 +9,18 @@ import (
 // r/R/w/e/- are the states by letter, and '.' is an event that the state does not take.
 func TestTransitions(t *testing.T) {
 	letters := "-rmpqRMedw" // Idle, ReqSent, MraReceived, RepReceived, ReqReceived, RepSent, MraOfRep, Established, DreqSent, TimeWait
-	//   call: connect accept ready reject disconnect  got: REQ MRA(REQ) REP MRA(REP) RTU REJ DREQ DREP  expired stale
+	//   call: connect accept ready reject disconnect communicated  got: REQ MRA(REQ) REP MRA(REP) RTU REJ DREQ DREP  expired stale
 	table := map[State]string{
-		Idle:        "r . . . .   q . . . . . . .  . .",
-		ReqSent:     ". . . - .   . m p . . - . .  - .",
-		MraReceived: ". . . - .   . m p . . - . .  - .",
-		RepReceived: ". . e - .   . . . . . - w .  - .",
-		ReqReceived: ". R . - .   . . . . . - . .  - -",
-		RepSent:     ". . . - d   . . . M e - w .  - -",
-		MraOfRep:    ". . . - d   . . . M e - w .  - -",
-		Established: ". . . . d   . . . . . w w .  . d",
-		DreqSent:    ". . . . .   . . . . . w w w  w .",
-		TimeWait:    ". . . . .   . . . . . . . .  - .",
+		Idle:        "r . . . . .   q . . . . . . .  . .",
+		ReqSent:     ". . . - . .   . m p . . - . .  - .",
+		MraReceived: ". . . - . .   . m p . . - . .  - .",
+		RepReceived: ". . e - . .   . . . . . - w .  - .",
+		ReqReceived: ". R . - . .   . . . . . - . .  - -",
+		RepSent:     ". . . - d e   . . . M e - w .  - -",
+		MraOfRep:    ". . . - d e   . . . M e - w .  - -",
+		Established: ". . . . d .   . . . . . w w .  . d",
+		DreqSent:    ". . . . . .   . . . . . w w w  w .",
+		TimeWait:    ". . . . . .   . . . . . . . .  - .",
 	}
 	for s := range states {
 		row := strings.ReplaceAll(table[s], " ", "")
