@@ -129,12 +129,24 @@ func (c *Context) connectionEvent(e cm.Event) {
 	switch owner := e.Conn.Data.(type) {
 	case nil:
 		if e.Kind == cm.Requested {
-			e.Conn.Listener().Data.(*CMListener).add(e)
+			c.requested(e)
 		}
+	case ConnectionHandler:
+		owner.ConnectionEvent(e)
 	case *ConnRequest: // the program has not accepted it yet
 		owner.gone = true
 	case *CMID:
 		owner.event(e)
+	}
+}
+
+// requested passes on a request to its listener.
+func (c *Context) requested(e cm.Event) {
+	switch l := e.Conn.Listener().Data.(type) {
+	case *CMListener:
+		l.add(e)
+	case ConnectionHandler:
+		l.ConnectionEvent(e)
 	}
 }
 
