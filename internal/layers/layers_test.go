@@ -117,7 +117,7 @@ rdma              : packet clock wire pmd stack metrics node node/nexthop rdma/*
 socket            : packet ring clock wire pmd gpukern ip tcp tcp/stamp udp stack stack/host metrics
 shim/ring         :
 shim/ring/layoutgen:
-rdma/program      : internal/programsocket metrics clock wire stack rdma rdma/memory rdma/transport shim/ring
+rdma/program      : internal/programsocket metrics clock wire stack rdma rdma/cm rdma/memory rdma/roce rdma/transport shim/ring
 shim              : internal/programsocket shim/ring metrics socket stack tcp tcp/cc wire clock
 shim/notify       : shim
 collective/schedule:

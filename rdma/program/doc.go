@@ -1,11 +1,13 @@
-// Package program serves unmodified programs that were compiled for libibverbs. A library that is loaded in the place of
-// libibverbs.so.1 (rdma/verbs, C) sends what makes and changes objects to a Server by a SOCK_SEQPACKET socket, and posts requests and
-// polls completions in shared memory.
+// Package program serves unmodified programs that were compiled for libibverbs and librdmacm. Libraries that are loaded in
+// the place of libibverbs.so.1 and librdmacm.so.1 (rdma/verbs and rdma/rdmacm, C) send what makes and changes objects to a Server by a SOCK_SEQPACKET socket, and post
+// requests and poll completions in shared memory.
 //
 //	control socket   HELLO, CREATE_QP, REG_MR ...: one request, one reply, descriptors beside them
 //	submission       a queue of shim/ring for each program: requests to send and receive, and the bytes of short ones
 //	completions      a queue of shim/ring for each completion queue
-//	wakeups          an eventfd to the loop, a pipe for each completion channel and one for asynchronous events
+//	connections      requests of the same socket to the connection manager of the context; their events wait in the node
+//	wakeups          an eventfd to the loop, a pipe for each completion channel and one for asynchronous events,
+//	                 and one with a byte for each event of a connection that waits
 //
 // The loop of the rdma.Context takes the submissions, and puts completions. A goroutine for each program does the requests
 // of the control socket. The program need not poll for progress.

@@ -66,6 +66,7 @@ func (p *program) hello(r *reply, mem int) ([]int, error) {
 	addr := wire.AddrFrom(ctx.Addr())
 	r.slots, r.staging, r.gid, r.maxMTU = submissionSlots, stagingSize, addr, ctx.MaxMTU()
 	r.maxQPs, r.maxRegions = mostQPs, mostRegions
+	p.mtu = r.maxMTU
 	r.guid = 2<<56 | uint64(binary.BigEndian.Uint32(addr[12:])) // an EUI-64 of local administration
 	return append(list, events), nil
 }

@@ -1,8 +1,11 @@
 package program
 
 import (
+	"context"
+	"encoding/binary"
 	"errors"
 	"net"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -10,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/rdma"
+	"github.com/millrace/millrace/rdma/cm"
 	"github.com/millrace/millrace/rdma/memory"
 )
 
@@ -44,6 +48,13 @@ type program struct {
 	qps     table[*qp]
 	ahs     table[*rdma.AH]
 	entries int // of all completion queues
+	mtu     uint32
+
+	eventChannels table[*eventChannel] // these two are guarded by the loop
+	ids           table[*cmID]
+	ends          context.Context // is over when the program ends
+	cancel        context.CancelFunc
+	work          sync.WaitGroup
 
 	submission
 	violated atomic.Bool
@@ -67,8 +78,11 @@ type qp struct {
 
 func newProgram(s *Server, c *net.UnixConn, cred *unix.Ucred) *program {
 	p := &program{s: s, c: c, cred: cred, events: -1}
+	p.byQPN = map[uint32]uint32{}
 	p.pds.most, p.regions.most, p.chans.most, p.cqs.most = mostPDs, mostRegions, mostChannels, mostCQs
 	p.srqs.most, p.qps.most, p.ahs.most = mostSRQs, mostQPs, mostAHs
+	p.eventChannels.most, p.ids.most = mostEventChannels, mostIDs
+	p.ends, p.cancel = context.WithCancel(context.Background())
 	return p
 }
 
@@ -95,26 +109,35 @@ func (p *program) serve() {
 	defer p.s.leave(p)
 	defer p.release()
 	_ = p.c.SetReadDeadline(time.Now().Add(helloTime))
-	in, oob := make([]byte, requestSize+1), make([]byte, unix.CmsgSpace(4*8))
+	in, oob := make([]byte, max(requestSize, cmRequestSize)+1), make([]byte, unix.CmsgSpace(4*8))
 	for {
 		n, oobn, _, _, err := p.c.ReadMsgUnix(in, oob)
 		if err != nil || n == 0 {
 			return
 		}
-		fds := descriptors(oob[:oobn])
-		q, err := decodeRequest(in[:n])
-		if err != nil || (op(q.op) == opHello) != (len(fds) == 1) || (op(q.op) == opHello) != (p.image == nil) {
-			closeAll(fds)
-			p.violate()
-			return
-		}
-		if !p.answer(&q, fds) {
+		if !p.request(in[:n], descriptors(oob[:oobn])) {
 			return
 		}
 	}
 }
 
-// answer does one request and sends the reply. false is that the program is to be ended.
+// request does one request. false is that the program is to be ended.
+func (p *program) request(b []byte, fds []int) bool {
+	if p.image != nil && len(fds) == 0 && len(b) >= 8 && op(binary.NativeEndian.Uint32(b[4:])).isCM() {
+		if q, err := decodeCM(b); err == nil {
+			return p.answerCM(&q)
+		}
+	}
+	q, err := decodeRequest(b)
+	if err != nil || (op(q.op) == opHello) != (len(fds) == 1) || (op(q.op) == opHello) != (p.image == nil) {
+		closeAll(fds)
+		p.violate()
+		return false
+	}
+	return p.answer(&q, fds)
+}
+
+// answer does one request and sends the reply.
 func (p *program) answer(q *request, fds []int) bool {
 	r := reply{version: Version}
 	send, err := p.do(q, &r, fds)
@@ -122,12 +145,28 @@ func (p *program) answer(q *request, fds []int) bool {
 		return false
 	}
 	r.errno = int32(errnoOf(err))
+	return p.reply(r.bytes(), send)
+}
+
+// answerCM is answer for the connection manager. What was posted before comes before.
+func (p *program) answerCM(q *cmRequest) bool {
+	h := p.s.cfg.Context.Enter()
+	p.drainAll(h)
+	h.Exit()
+	r := cmReply{version: Version}
+	send, err := p.manage(q, &r)
+	r.errno = int32(errnoOf(err))
+	return p.reply(r.bytes(), send)
+}
+
+// reply sends a reply with descriptors, which it closes.
+func (p *program) reply(b []byte, send []int) bool {
 	var rights []byte
 	if len(send) > 0 {
 		rights = unix.UnixRights(send...)
 	}
 	_ = p.c.SetWriteDeadline(time.Now().Add(helloTime)) // one reply fits any socket buffer
-	_, _, e := p.c.WriteMsgUnix(r.bytes(), rights, nil)
+	_, _, e := p.c.WriteMsgUnix(b, rights, nil)
 	closeAll(send)
 	return e == nil
 }
@@ -145,7 +184,7 @@ func errnoOf(err error) syscall.Errno {
 		return errno
 	case errors.Is(err, rdma.ErrBusy):
 		return syscall.EBUSY
-	case errors.Is(err, rdma.ErrLimit), errors.Is(err, memory.ErrFull):
+	case errors.Is(err, rdma.ErrLimit), errors.Is(err, memory.ErrFull), errors.Is(err, cm.ErrFull):
 		return syscall.ENOMEM
 	case errors.Is(err, rdma.ErrPath):
 		return syscall.ENETUNREACH
@@ -176,6 +215,7 @@ func closeAll(fds []int) {
 // release ends all that the program has. It comes after the last request.
 func (p *program) release() {
 	p.stop()
+	p.releaseIDs()
 	for _, o := range p.qps.all() {
 		p.dropQP(o.number)
 	}

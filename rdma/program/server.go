@@ -33,6 +33,7 @@ type Server struct {
 	l      *net.UnixListener
 	work   sync.WaitGroup
 	poller poller // guarded by the loop of the context
+	ports  ports  // the same
 
 	denied, violations atomic.Uint64
 
@@ -48,7 +49,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, errors.New("rdma/program: Context and Path are required")
 	}
 	cfg.Programs = cmp.Or(cfg.Programs, 64)
-	s := &Server{cfg: cfg, programs: map[*program]struct{}{}, users: map[uint32]int{}}
+	s := &Server{cfg: cfg, ports: ports{}, programs: map[*program]struct{}{}, users: map[uint32]int{}}
 	var err error
 	if s.l, err = programsocket.Listen(cfg.Path, "RDMA programs"); err != nil {
 		return nil, fmt.Errorf("rdma/program: %w", err)
@@ -100,6 +101,18 @@ func (s *Server) permits(uid uint32, groups []uint32) bool {
 	}
 	member := slices.ContainsFunc(groups, func(g uint32) bool { return slices.Contains(s.cfg.Groups, g) })
 	return (member || s.cfg.Everyone) && s.users[uid] < s.cfg.Programs
+}
+
+// hasQP reports whether a program of a user has a queue pair. The holder of the loop calls it.
+func (s *Server) hasQP(uid, number uint32) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for p := range s.programs {
+		if _, ok := p.byQPN[number]; ok && p.cred.Uid == uid {
+			return true
+		}
+	}
+	return false
 }
 
 // leave forgets a program that has ended.

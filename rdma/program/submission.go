@@ -57,7 +57,7 @@ func (p *program) start() ([]int, error) {
 	if err == nil {
 		p.queue, err = ring.NewQueueConsumer(mem.b[:ring.QueueSize(submissionSlots)])
 	}
-	p.mem, p.doorbell, p.byQPN = mem, bell, map[uint32]uint32{}
+	p.mem, p.doorbell = mem, bell
 	if err == nil {
 		h := p.s.cfg.Context.Enter()
 		p.watch, err = h.Watch(bell, stack.FileReadable, func(rdma.Held, stack.FileEvents) { p.rung() })

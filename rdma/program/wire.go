@@ -9,7 +9,7 @@ import (
 
 // Version is the version of the protocol. Both sides compare it in each request and reply. rdma/verbs/channel.h has the same layouts, and
 // TestLayouts compares them.
-const Version = 1
+const Version = 2
 
 // op is the operation of a request.
 type op uint32

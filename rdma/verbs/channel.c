@@ -33,15 +33,14 @@ static int dial(void)
 
 /* exchange sends a request, with a descriptor unless it is negative, and receives the reply with its descriptors. The missing ones of
  * fds are -1. */
-static int exchange(int fd, struct request *q, int send_fd, struct reply *r, int *fds, int count)
+static int exchange(int fd, const void *q, size_t size, int send_fd, void *r, size_t room, int *fds, int count)
 {
 	union {
 		char bytes[CMSG_SPACE(4 * sizeof(int))];
 		struct cmsghdr align;
 	} control = {0};
-	struct iovec iov = {q, sizeof *q};
+	struct iovec iov = {(void *)q, size};
 	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
-	q->version = CHANNEL_VERSION;
 	if (send_fd >= 0) {
 		m.msg_control = &control;
 		m.msg_controllen = CMSG_SPACE(sizeof(int));
@@ -54,9 +53,9 @@ static int exchange(int fd, struct request *q, int send_fd, struct reply *r, int
 	ssize_t n;
 	while ((n = sendmsg(fd, &m, MSG_NOSIGNAL)) < 0 && errno == EINTR)
 		;
-	if (n != sizeof *q)
+	if (n != (ssize_t)size)
 		return EIO;
-	iov = (struct iovec){r, sizeof *r};
+	iov = (struct iovec){r, room};
 	m = (struct msghdr){.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
 	while ((n = recvmsg(fd, &m, MSG_CMSG_CLOEXEC)) < 0 && errno == EINTR)
 		;
@@ -74,16 +73,28 @@ static int exchange(int fd, struct request *q, int send_fd, struct reply *r, int
 				close(one);
 		}
 	}
-	if (n != sizeof *r || r->version != CHANNEL_VERSION)
+	const struct { /* the first fields of any reply */
+		uint32_t version;
+		int32_t error;
+	} *head = r;
+	if (n != (ssize_t)room || head->version != CHANNEL_VERSION)
 		return EIO;
-	return r->error;
+	return head->error;
 }
 
 /* call does a request, and returns an error number. */
 int call(struct context *c, struct request *q, struct reply *r, int *fds, int count)
 {
+	q->version = CHANNEL_VERSION;
+	return millrace_exchange(&c->abi.context, q, sizeof *q, r, sizeof *r, fds, count);
+}
+
+/* millrace_exchange is for librdmacm, whose requests go the same way. */
+EXPORT int millrace_exchange(struct ibv_context *ctx, const void *q, size_t size, void *r, size_t room, int *fds, int count)
+{
+	struct context *c = context_of(ctx);
 	pthread_mutex_lock(&c->control);
-	int e = exchange(c->socket, q, -1, r, fds, count);
+	int e = exchange(c->socket, q, size, -1, r, room, fds, count);
 	pthread_mutex_unlock(&c->control);
 	return e;
 }
@@ -115,7 +126,7 @@ struct ring_queue *map_queue(int fd, uint32_t slots, size_t extra, size_t *size)
 /* connect_node makes a context: the node gets the descriptor of this process's memory. */
 struct context *connect_node(void)
 {
-	struct request q = {.op = OP_HELLO};
+	struct request q = {.version = CHANNEL_VERSION, .op = OP_HELLO};
 	struct reply r;
 	int fds[3] = {-1, -1, -1}, e = EMFILE;
 	struct context *c = calloc(1, sizeof *c);
@@ -126,7 +137,7 @@ struct context *connect_node(void)
 	if (memory < 0 || c->socket < 0)
 		e = errno;
 	else
-		e = exchange(c->socket, &q, memory, &r, fds, 3);
+		e = exchange(c->socket, &q, sizeof q, memory, &r, sizeof r, fds, 3);
 	if (memory >= 0)
 		close(memory);
 	struct submission *s = &c->submission;

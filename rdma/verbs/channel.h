@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#define CHANNEL_VERSION 1
+#define CHANNEL_VERSION 2
 #define NONE UINT32_MAX /* the number of no object */
 
 enum {
@@ -31,6 +31,45 @@ struct reply {
 	uint8_t gid[16];
 	uint64_t guid;
 	uint32_t generation, unused;
+};
+
+/* requests of the connection manager, and their replies */
+
+enum {
+	OP_CM_CREATE_CHANNEL = 64, OP_CM_DESTROY_CHANNEL, OP_CM_GET_EVENT, OP_CM_CREATE_ID, OP_CM_DESTROY_ID, OP_CM_MIGRATE, OP_CM_BIND, OP_CM_RESOLVE,
+	OP_CM_RESOLVE_ROUTE, OP_CM_LISTEN, OP_CM_CONNECT, OP_CM_ACCEPT, OP_CM_ESTABLISH, OP_CM_REJECT, OP_CM_DISCONNECT, OP_CM_NOTIFY, OP_CM_SET_OPTION,
+	OP_CM_ATTR,
+};
+
+#define CM_PRIVATE 256
+
+struct connection {
+	uint32_t qpn, qkey;
+	uint8_t resources, depth, flow_control, retries, rnr_retries, srq;
+	uint16_t private_len;
+	uint8_t private[CM_PRIVATE];
+};
+
+struct endpoint {
+	uint8_t addr[16];
+	uint16_t port, any;
+};
+
+struct cm_request {
+	uint32_t version, op, object, channel, space, service, timeout, backlog, option, value, reason, status;
+	struct endpoint local, remote;
+	struct connection connection;
+};
+
+struct cm_reply {
+	uint32_t version;
+	int32_t error;
+	uint32_t object, listener, kind;
+	int32_t status;
+	uint32_t removed, reported, mtu, recv_psn, send_psn, dest_qp, access;
+	uint8_t max_dest_read, max_read, timeout, retries, rnr_retries, rnr_timer, tos, known;
+	struct endpoint local, remote;
+	struct connection connection;
 };
 
 /* operations and data of submission entries */

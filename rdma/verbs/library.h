@@ -96,6 +96,7 @@ static inline struct srq *srq_of(struct ibv_srq *q) { return (struct srq *)q; }
 struct context *connect_node(void);
 void disconnect_node(struct context *);
 int call(struct context *, struct request *, struct reply *, int *fds, int count);
+int millrace_exchange(struct ibv_context *, const void *request, size_t, void *reply, size_t, int *fds, int count);
 struct ring_queue *map_queue(int fd, uint32_t slots, size_t extra, size_t *size);
 bool node_is_gone(struct context *);
 
