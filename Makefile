@@ -12,7 +12,7 @@ LDFLAGS  := -s -w -X main.version=$(VERSION)
 # What the build, the tests and `make run` need beyond Go and make, as Debian packages.
 BUILD_PACKAGES := ca-certificates git
 RUN_PACKAGES   := curl iproute2
-TEST_PACKAGES  := iperf3 clang-19 llvm-19 libbpf-dev gcc libc6-dev ethtool tcpdump tshark libcap2-bin busybox-static man-db iputils-ping netcat-openbsd traceroute nodejs node-ws nftables openssl gnutls-bin libnss3-tools haproxy nginx-light libnginx-mod-stream bpftool xdp-tools systemd ibverbs-utils perftest
+TEST_PACKAGES  := iperf3 clang-19 llvm-19 libbpf-dev gcc libc6-dev ethtool tcpdump tshark libcap2-bin busybox-static man-db iputils-ping netcat-openbsd traceroute nodejs node-ws nftables openssl gnutls-bin libnss3-tools haproxy nginx-light libnginx-mod-stream bpftool xdp-tools systemd ibverbs-utils perftest rdmacm-utils
 BENCH_PACKAGES := keepalived nginx-light libnginx-mod-stream dpdk-dev libdpdk-dev libhyperscan-dev libipsec-mb-dev libpcap-dev pkg-config
 
 SUITE    ?= packet-io
@@ -48,7 +48,7 @@ deps-bench: deps
 # The preloaded library of millrace exec (package shim embeds it). A build without a C compiler lacks it, and says so.
 CC      ?= cc
 PRELOAD := shim/preload/build/libmillrace.so
-VERBSLIBS := $(addprefix rdma/verbs/build/,libibverbs.so.1 libmlx5.so.1 libefa.so.1)
+VERBSLIBS := $(addprefix rdma/verbs/build/,libibverbs.so.1 librdmacm.so.1 libmlx5.so.1 libefa.so.1)
 
 preload: ## build the library of millrace exec (needs a C compiler)
 	@if command -v $(CC) >/dev/null; then $(MAKE) -s $(PRELOAD) $(VERBSLIBS); else echo "note: no C compiler ($(CC)), so millrace exec has no library"; rm -f $(PRELOAD) $(VERBSLIBS); fi

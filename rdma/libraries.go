@@ -16,13 +16,14 @@ var ErrNoLibrary = errors.New("rdma: this build has no libibverbs: a C compiler 
 // libraries lists the built files, and the names that programs load them by: with a version, or by dlopen(3) without one.
 var libraries = [][]string{
 	{"libibverbs.so.1", "libibverbs.so"},
+	{"librdmacm.so.1", "librdmacm.so"},
 	{"libmlx5.so.1", "libmlx5.so"},
 	{"libefa.so.1", "libefa.so"},
 }
 
 // Libraries returns the libraries that unmodified programs load in the place of the system's, by file name, and a name for their
-// folder that changes with them. The folder belongs in LD_LIBRARY_PATH. rdma/verbs has their sources: libibverbs, which package
-// rdma/program serves, and two of vendors, whose functions fail, because programs link them.
+// folder that changes with them. The folder belongs in LD_LIBRARY_PATH. rdma/verbs and rdma/rdmacm have their sources: libibverbs and
+// librdmacm, which package rdma/program serves, and two of vendors, whose functions fail, because programs link them.
 func Libraries() (folder string, files map[string][]byte, err error) {
 	files = map[string][]byte{}
 	sum := sha256.New()

@@ -16,7 +16,7 @@ func TestLibrariesHaveTheirVersions(t *testing.T) {
 	if errors.Is(err, ErrNoLibrary) {
 		t.Skipf("%v (`make preload` builds it)", err)
 	}
-	for lib, source := range map[string]string{"libibverbs.so.1": "verbs.map", "libmlx5.so.1": "mlx5.map", "libefa.so.1": "efa.map"} {
+	for lib, source := range map[string]string{"libibverbs.so.1": "verbs.map", "librdmacm.so.1": "../rdmacm/rdmacm.map", "libmlx5.so.1": "mlx5.map", "libefa.so.1": "efa.map"} {
 		f, err := elf.NewFile(bytes.NewReader(files[lib]))
 		if err != nil {
 			t.Fatal(err)

@@ -73,15 +73,21 @@ func (h *rdmaHosts) start(host int, args ...string) (*exec.Cmd, *buffer) {
 	return cmd, &out
 }
 
-// pair runs a program as a server on the first host, and as a client on another. Clients that come before the server listens are
-// refused, and run once more.
+// pair runs a program as a server on the first host, and as a client on another.
 func (h *rdmaHosts) pair(client int, args ...string) (clientSays, serverSays string) {
+	h.t.Helper()
+	return h.serve(args, client, append(args, "198.18.0.1")...)
+}
+
+// serve runs a server on the first host, and its client on another. Clients that come before the server listens are refused, and run
+// once more.
+func (h *rdmaHosts) serve(args []string, client int, clientArgs ...string) (clientSays, serverSays string) {
 	h.t.Helper()
 	server, says := h.start(0, args...)
 	done := make(chan error, 1)
 	go func() { done <- server.Wait() }()
 	for end := time.Now().Add(60 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-		cmd, out := h.start(client, append(args, "198.18.0.1")...)
+		cmd, out := h.start(client, clientArgs...)
 		if code := exitCode(h.t, cmd.Wait()); code == 0 {
 			if code := exitCode(h.t, <-done); code != 0 {
 				h.t.Fatalf("%v: the server ended with code %d: %s", args, code, says)

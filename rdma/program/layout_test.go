@@ -59,20 +59,22 @@ func snake(name string) string {
 // TestLayouts compares what both sides exchange in Go with the library's header.
 func TestLayouts(t *testing.T) {
 	var body, want strings.Builder
-	for _, v := range []any{request{}, reply{}, element{}, list{}, send{}, recv{}, completion{}, event{}} {
+	for _, v := range []any{
+		request{}, reply{}, element{}, list{}, send{}, recv{}, completion{}, event{}, cmRequest{}, cmReply{}, connection{}, endpoint{},
+	} {
 		s := reflect.TypeOf(v)
-		fmt.Fprintf(&body, "printf(\"%s %%zu\\n\", sizeof(struct %s));\n", s.Name(), s.Name())
+		fmt.Fprintf(&body, "printf(\"%s %%zu\\n\", sizeof(struct %s));\n", s.Name(), snake(s.Name()))
 		fmt.Fprintf(&want, "%s %d\n", s.Name(), s.Size())
 		for i := range s.NumField() {
 			f := s.Field(i)
-			fmt.Fprintf(&body, "printf(\"%s.%s %%zu\\n\", offsetof(struct %s, %s));\n", s.Name(), f.Name, s.Name(), snake(f.Name))
+			fmt.Fprintf(&body, "printf(\"%s.%s %%zu\\n\", offsetof(struct %s, %s));\n", s.Name(), f.Name, snake(s.Name()), snake(f.Name))
 			fmt.Fprintf(&want, "%s.%s %d\n", s.Name(), f.Name, f.Offset)
 		}
 	}
 	for name, v := range map[string]int{
 		"CHANNEL_VERSION": Version, "OP_HELLO": int(opHello), "OP_DESTROY_AH": int(opDestroyAH), "SUBMIT_SHARED": submitShared, "LIST_ELEMENTS": listElements,
 		"SEND_ELEMENTS": sendElements, "RECV_ELEMENTS": recvElements, "MAX_INLINE": stagingSize / submissionSlots, "STAGING_UNIT": stagingUnit,
-		"COMPLETION_RECV": completionRecv, "EVENT_OVERRUN": eventCQError,
+		"COMPLETION_RECV": completionRecv, "EVENT_OVERRUN": eventCQError, "OP_CM_CREATE_CHANNEL": int(cmCreateChannel), "OP_CM_ATTR": int(cmAttr), "CM_PRIVATE": cmPrivate,
 	} {
 		fmt.Fprintf(&body, "printf(\"%s %%d\\n\", (int)%s);\n", name, name)
 		fmt.Fprintf(&want, "%s %d\n", name, v)
@@ -84,7 +86,13 @@ func TestLayouts(t *testing.T) {
 
 // TestABI compares the structures that programs share with the library with those that programs were compiled for.
 func TestABI(t *testing.T) {
-	text, err := os.ReadFile("testdata/abi.txt")
+	for source, header := range map[string]string{"abi.txt": "abi.h", "rdmacm-abi.txt": "../rdmacm/abi.h"} {
+		t.Run(source, func(t *testing.T) { compareABI(t, source, header) })
+	}
+}
+
+func compareABI(t *testing.T, source, header string) {
+	text, err := os.ReadFile("testdata/" + source)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +112,7 @@ func TestABI(t *testing.T) {
 			fmt.Fprintf(&want, "%s.%s %s\n", name, f[2], f[3])
 		}
 	}
-	if got := compiled(t, "abi.h", body.String()); got != want.String() {
+	if got := compiled(t, header, body.String()); got != want.String() {
 		t.Errorf("the library has\n%s\nand programs\n%s", got, &want)
 	}
 }

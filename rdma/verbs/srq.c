@@ -28,8 +28,6 @@ EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_att
 	return &s->abi;
 }
 
-enum { SRQ_TYPE = 1, SRQ_PD = 2, SRQ_BASIC = 0 };
-
 struct ibv_srq *create_srq_ex(struct ibv_context *ctx, struct ibv_srq_init_attr_ex *a)
 {
 	(void)ctx;

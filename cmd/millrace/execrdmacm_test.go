@@ -1,0 +1,36 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/millrace/millrace/internal/testkit/testnet"
+)
+
+// managed are programs of librdmacm: a server, a client, and what the client prints.
+var managed = []struct {
+	server, client, want string
+}{
+	{"rping -s -a 198.18.0.1 -C 10 -v", "rping -c -a 198.18.0.1 -C 10 -v", "rdma-ping-9:"},
+	{"rping -s -a 0.0.0.0 -p 7200 -C 3 -S 20000", "rping -c -a 198.18.0.1 -p 7200 -C 3 -S 20000 -v", "rdma-ping-2:"},
+	{"ucmatose -c 5 -C 20", "ucmatose -s 198.18.0.1 -c 5 -C 20", "return status 0"},
+	{"ucmatose -m", "ucmatose -m -s 198.18.0.1", "return status 0"},
+	{"rdma_server", "rdma_client -s 198.18.0.1", "rdma_client: end 0"},
+}
+
+// TestExecRDMACM connects unmodified programs by librdmacm, between two hosts and between two programs of one.
+func TestExecRDMACM(t *testing.T) {
+	testnet.Program(t, "rping", "ucmatose", "rdma_server")
+	h := newRDMAHosts(t, "mr-xrcm")
+	for client, where := range []string{"one host", "two hosts"} {
+		for _, c := range managed {
+			t.Run(where+" "+c.client, func(t *testing.T) {
+				g := *h
+				g.t = t
+				if got, _ := g.serve(strings.Fields(c.server), client, strings.Fields(c.client)...); !strings.Contains(got, c.want) {
+					t.Error(got)
+				}
+			})
+		}
+	}
+}
