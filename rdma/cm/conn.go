@@ -15,6 +15,7 @@ type Conn struct {
 	peer      Peer
 	state     State
 	active    bool
+	datagram  bool // an exchange for datagrams
 	localID   uint32
 	remoteID  uint32
 	tid       uint64 // of REQ to RTU
@@ -152,6 +153,9 @@ func (c *Conn) RemoteQPN() uint32 { return c.remoteQPN }
 // Active reports whether this side began the connection.
 func (c *Conn) Active() bool { return c.active }
 
+// Datagram reports whether it is an exchange for datagrams, and no connection.
+func (c *Conn) Datagram() bool { return c.datagram }
+
 // Now returns the time of the call of the manager that runs, for the calls that Config.Notify makes.
 func (c *Conn) Now() clock.Time { return c.m.at }
 
@@ -178,7 +182,7 @@ func (c *Conn) change(e event) bool {
 			}
 		}
 	}
-	if from == ReqReceived && c.listener != nil {
+	if (from == ReqReceived || from == SidrReceived) && c.listener != nil {
 		c.listener.waiting--
 		c.listener = nil
 	}
@@ -266,6 +270,14 @@ func (c *Conn) expire(now clock.Time) {
 	case DreqSent:
 		m.count.Expired++
 		m.notify(Disconnected, c, nil)
+	case SidrReplied:
+	case SidrSent:
+		m.count.Expired++
+		m.notify(Unreachable, c, nil)
+	case SidrReceived:
+		m.count.Expired++
+		m.answer(&c.peer, c.answerOf(SIDRRejected, 0, 0, nil))
+		m.notify(Unreachable, c, nil)
 	default:
 		m.count.Expired++
 		m.answer(&c.peer, c.rejection(from, RejTimeout, nil, nil))
@@ -338,6 +350,9 @@ func (c *Conn) readyToUse(private []byte) *Message {
 
 // Reject ends a connection that is not established. No event follows.
 func (c *Conn) Reject(now clock.Time, why RejectReason, info, private []byte) error {
+	if c.datagram {
+		return c.rejectDatagram(now, private)
+	}
 	if err := checkPrivate(REJ, private); err != nil {
 		return err
 	}

@@ -22,8 +22,10 @@ func (m *Manager) input(from *Peer, r *Message) Reason {
 	switch r.Kind {
 	case REQ:
 		return m.request(from, r)
-	case SIDRREQ, SIDRREP:
-		return OtherAttribute
+	case SIDRREQ:
+		return m.resolution(from, r)
+	case SIDRREP:
+		return m.resolved(from, r)
 	}
 	c := m.find(from, r)
 	if c == nil {
@@ -51,7 +53,7 @@ func (m *Manager) find(from *Peer, r *Message) *Conn {
 	if c == nil && r.Kind == REJ && r.RemoteID == 0 && r.Reason == RejTimeout {
 		c = m.byRemote[remoteKey{from.Addr, r.LocalID}] // the peer has got no answer and knows no ID (12.6.7.2)
 	}
-	if c == nil || c.peer.Addr != from.Addr || c.remoteID != 0 && c.remoteID != r.LocalID {
+	if c == nil || c.datagram || c.peer.Addr != from.Addr || c.remoteID != 0 && c.remoteID != r.LocalID {
 		return nil
 	}
 	if r.TID != c.tid && r.Kind != DREQ && r.Kind != DREP && r.Kind != REJ {
@@ -89,6 +91,9 @@ func (m *Manager) request(from *Peer, r *Message) Reason {
 		return reason
 	}
 	l := m.listeners[r.Service]
+	if _, ok := ServicePort(SpaceUDP, r.Service); ok { // those of datagrams take no connections
+		l = nil
+	}
 	switch {
 	case l == nil:
 		return refuse(RejInvalidServiceID, NoListener)
@@ -101,13 +106,8 @@ func (m *Manager) request(from *Peer, r *Message) Reason {
 		old.staleBy()
 		return refuse(RejStale, StaleQP) // the peer's next attempt succeeds (12.9.8.3.1)
 	}
-	switch {
-	case m.halfOpen >= m.cfg.MaxHalfOpen || len(m.conns) >= m.cfg.MaxConns:
-		return HalfOpenFull
-	case m.bySource[from.Addr] >= m.cfg.MaxBySource:
-		return SourceFull
-	case l.waiting >= l.backlog:
-		return BacklogFull
+	if why := m.admit(from, l); why != Taken {
+		return why
 	}
 	c := m.newConn(*from)
 	c.remoteID, c.tid, c.service, c.remoteQPN, c.listener = r.LocalID, r.TID, r.Service, r.QPN, l
@@ -119,6 +119,19 @@ func (m *Manager) request(from *Peer, r *Message) Reason {
 	c.change(gotREQ)
 	c.wait(m.cfg.AcceptTimeout)
 	m.notify(Requested, c, r)
+	return Taken
+}
+
+// admit reports Taken where a listener may have one more request of a peer.
+func (m *Manager) admit(from *Peer, l *Listener) Reason {
+	switch {
+	case m.halfOpen >= m.cfg.MaxHalfOpen || len(m.conns) >= m.cfg.MaxConns:
+		return HalfOpenFull
+	case m.bySource[from.Addr] >= m.cfg.MaxBySource:
+		return SourceFull
+	case l.waiting >= l.backlog:
+		return BacklogFull
+	}
 	return Taken
 }
 

@@ -61,7 +61,7 @@ func (w *world) newSite(addr wire.Addr, cfg Config) *site {
 		if e.Kind == Requested && s.onReq != nil {
 			s.onReq(e.Conn)
 		}
-		if e.Kind == Replied {
+		if e.Kind == Replied && !e.Conn.Datagram() {
 			if err := e.Conn.Ready(w.now, nil); err != nil {
 				w.t.Error(err)
 			}

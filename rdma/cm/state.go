@@ -15,6 +15,9 @@ const (
 	Established              // both may send
 	DreqSent                 // DREQ is repeated until DREP
 	TimeWait                 // the IDs and the queue pair number are not used again yet
+	SidrSent                 // active, of datagrams: SIDR_REQ is repeated until an answer
+	SidrReceived             // passive, of datagrams: the own program decides
+	SidrReplied              // passive, of datagrams: SIDR_REP answers duplicates for a while
 	states
 )
 
@@ -22,7 +25,7 @@ const (
 func (s State) String() string {
 	return [...]string{
 		"idle", "REQ sent", "MRA(REQ) received", "REP received", "REQ received", "REP sent", "MRA(REP) received", "established",
-		"DREQ sent", "time wait", "unknown",
+		"DREQ sent", "time wait", "SIDR_REQ sent", "SIDR_REQ received", "SIDR_REP sent", "unknown",
 	}[min(s, states)]
 }
 
@@ -46,6 +49,10 @@ const (
 	gotDREP
 	expired // the retries are used up, or the wait of TimeWait is over
 	stale   // the peer has begun another connection with the same queue pair
+	callResolve
+	callAnswer
+	gotSIDRREQ // the first one
+	gotSIDRREP
 	events
 )
 
@@ -55,7 +62,7 @@ const not = states
 // transitions holds the next state by state and event (figures 135 and 136). Established takes no RTU and no REP: those are duplicates,
 // which input answers.
 var transitions = [states][events]State{
-	Idle:        row(callConnect, ReqSent, gotREQ, ReqReceived),
+	Idle:        row(callConnect, ReqSent, gotREQ, ReqReceived, callResolve, SidrSent, gotSIDRREQ, SidrReceived),
 	ReqSent:     row(callReject, Idle, gotMRAofREQ, MraReceived, gotREP, RepReceived, gotREJ, Idle, expired, Idle),
 	MraReceived: row(callReject, Idle, gotMRAofREQ, MraReceived, gotREP, RepReceived, gotREJ, Idle, expired, Idle),
 	RepReceived: row(callReady, Established, callReject, Idle, gotREJ, Idle, gotDREQ, TimeWait, expired, Idle),
@@ -67,6 +74,10 @@ var transitions = [states][events]State{
 	Established: row(callDisconnect, DreqSent, gotDREQ, TimeWait, gotREJ, TimeWait, stale, DreqSent),
 	DreqSent:    row(gotDREQ, TimeWait, gotDREP, TimeWait, gotREJ, TimeWait, expired, TimeWait),
 	TimeWait:    row(expired, Idle),
+
+	SidrSent:     row(callReject, Idle, gotSIDRREP, Idle, expired, Idle), // 12.11, figure 141
+	SidrReceived: row(callAnswer, SidrReplied, expired, Idle),
+	SidrReplied:  row(expired, Idle),
 }
 
 // row returns a row of the table from pairs of event and state.
@@ -81,4 +92,6 @@ func row(pairs ...any) (r [events]State) {
 }
 
 // halfOpen reports whether a connection that the peer began counts against the limits.
-func (s State) halfOpen() bool { return s == ReqReceived || s == RepSent || s == MraOfRep }
+func (s State) halfOpen() bool {
+	return s == ReqReceived || s == RepSent || s == MraOfRep || s == SidrReceived
+}

@@ -5,22 +5,26 @@ import (
 	"testing"
 )
 
-// TestTransitions compares every state and event with the figures of InfiniBand's specification (135 and 136), written down once more:
+// TestTransitions compares every state and event with the figures of InfiniBand's specification (135, 136 and 141), written down once more:
 // r/R/w/e/- are the states by letter, and '.' is an event that the state does not take.
 func TestTransitions(t *testing.T) {
-	letters := "-rmpqRMedw" // Idle, ReqSent, MraReceived, RepReceived, ReqReceived, RepSent, MraOfRep, Established, DreqSent, TimeWait
-	//   call: connect accept ready reject disconnect communicated  got: REQ MRA(REQ) REP MRA(REP) RTU REJ DREQ DREP  expired stale
+	letters := "-rmpqRMedwsvS" // in the order of the states
+	//   call: connect accept ready reject disconnect communicated  got: REQ MRA(REQ) REP MRA(REP) RTU REJ DREQ DREP  expired stale  SIDR: resolve answer REQ REP
 	table := map[State]string{
-		Idle:        "r . . . . .   q . . . . . . .  . .",
-		ReqSent:     ". . . - . .   . m p . . - . .  - .",
-		MraReceived: ". . . - . .   . m p . . - . .  - .",
-		RepReceived: ". . e - . .   . . . . . - w .  - .",
-		ReqReceived: ". R . - . .   . . . . . - . .  - -",
-		RepSent:     ". . . - d e   . . . M e - w .  - -",
-		MraOfRep:    ". . . - d e   . . . M e - w .  - -",
-		Established: ". . . . d .   . . . . . w w .  . d",
-		DreqSent:    ". . . . . .   . . . . . w w w  w .",
-		TimeWait:    ". . . . . .   . . . . . . . .  - .",
+		Idle:        "r . . . . .   q . . . . . . .  . .   s . v .",
+		ReqSent:     ". . . - . .   . m p . . - . .  - .   . . . .",
+		MraReceived: ". . . - . .   . m p . . - . .  - .   . . . .",
+		RepReceived: ". . e - . .   . . . . . - w .  - .   . . . .",
+		ReqReceived: ". R . - . .   . . . . . - . .  - -   . . . .",
+		RepSent:     ". . . - d e   . . . M e - w .  - -   . . . .",
+		MraOfRep:    ". . . - d e   . . . M e - w .  - -   . . . .",
+		Established: ". . . . d .   . . . . . w w .  . d   . . . .",
+		DreqSent:    ". . . . . .   . . . . . w w w  w .   . . . .",
+		TimeWait:    ". . . . . .   . . . . . . . .  - .   . . . .",
+
+		SidrSent:     ". . . - . .   . . . . . . . .  - .   . . . -",
+		SidrReceived: ". . . . . .   . . . . . . . .  - .   . S . .",
+		SidrReplied:  ". . . . . .   . . . . . . . .  - .   . . . .",
 	}
 	for s := range states {
 		row := strings.ReplaceAll(table[s], " ", "")
