@@ -15,12 +15,14 @@ var managed = []struct {
 	{"rping -s -a 0.0.0.0 -p 7200 -C 3 -S 20000", "rping -c -a 198.18.0.1 -p 7200 -C 3 -S 20000 -v", "rdma-ping-2:"},
 	{"ucmatose -c 5 -C 20", "ucmatose -s 198.18.0.1 -c 5 -C 20", "return status 0"},
 	{"ucmatose -m", "ucmatose -m -s 198.18.0.1", "return status 0"},
+	{"udaddy -C 20", "udaddy -C 20 -s 198.18.0.1", "return status 0"},
+	{"rdma_xserver -c r", "rdma_xclient -c r -s 198.18.0.1", "rdma_xclient: end 0"},
 	{"rdma_server", "rdma_client -s 198.18.0.1", "rdma_client: end 0"},
 }
 
 // TestExecRDMACM connects unmodified programs by librdmacm, between two hosts and between two programs of one.
 func TestExecRDMACM(t *testing.T) {
-	testnet.Program(t, "rping", "ucmatose", "rdma_server")
+	testnet.Program(t, "rping", "ucmatose", "udaddy", "rdma_server")
 	h := newRDMAHosts(t, "mr-xrcm")
 	for client, where := range []string{"one host", "two hosts"} {
 		for _, c := range managed {

@@ -508,3 +508,41 @@ func FuzzManagement(f *testing.F) {
 		})
 	})
 }
+
+// TestDatagramsOfPrograms has a program ask for the queue pair of a service, once in vain.
+func TestDatagramsOfPrograms(t *testing.T) {
+	s := openServer(t, Config{})
+	x, y := newCMSide(newClient(t, s)), newCMSide(newClient(t, s))
+	newID := func(s *cmSide) uint32 {
+		return s.do(cmCreateID, cmRequest{channel: s.channel, space: 0x111, service: typeUD}).object
+	}
+	listener := newID(y)
+	p := y.do(cmListen, cmRequest{object: listener}).local.port
+	for _, refuse := range []bool{true, false} {
+		id := newID(x)
+		x.do(cmResolve, cmRequest{object: id, local: port(0), remote: port(p), timeout: 1000})
+		x.event(cmEventAddrResolved)
+		x.do(cmResolveRoute, cmRequest{object: id})
+		x.event(cmEventRouteResolved)
+		x.do(cmConnect, cmRequest{object: id, connection: x.param("who")})
+		r := y.event(cmEventRequest)
+		if string(r.connection.private[:4]) != "who\x00" || r.remote.addr != x.k.hello.gid {
+			t.Errorf("%+v", r)
+		}
+		if refuse {
+			y.do(cmReject, cmRequest{object: r.object})
+			if e := x.event(cmEventUnreachable); e.status != int32(cm.SIDRRejected) {
+				t.Errorf("%+v", e)
+			}
+			continue
+		}
+		c := y.param("me")
+		c.qkey = 0x1234567
+		y.do(cmAccept, cmRequest{object: r.object, connection: c})
+		if e := x.event(cmEventEstablished); e.connection.qpn != y.qpn || e.connection.qkey != 0x1234567 || string(e.connection.private[:2]) != "me" {
+			t.Errorf("%+v", e)
+		}
+		x.do(cmDisconnect, cmRequest{object: id}) // there is nothing to end
+		x.do(cmDestroyID, cmRequest{object: id})
+	}
+}

@@ -250,6 +250,10 @@ func (o *cmID) ConnectionEvent(e cm.Event) {
 	case cm.Requested:
 		o.requested(e)
 	case cm.Replied:
+		if e.Conn.Datagram() {
+			o.resolved(e.Message)
+			return
+		}
 		o.peer, o.peerPSN, o.known = connectionOf(e.Message, e.Message.Private), e.Message.PSN, true
 		o.param(&o.peer)
 		o.post(cmEvent{kind: cmEventResponse, peer: o.peer})
@@ -270,6 +274,16 @@ func (o *cmID) ConnectionEvent(e cm.Event) {
 	}
 }
 
+// resolved takes the answer to a request for datagrams.
+func (o *cmID) resolved(m *cm.Message) {
+	if m.Status != uint8(cm.SIDRValid) {
+		o.post(cmEvent{kind: cmEventUnreachable, status: int32(m.Status)})
+		return
+	}
+	o.peer, o.known = connectionOf(m, m.Private), true
+	o.post(cmEvent{kind: cmEventEstablished, peer: o.peer})
+}
+
 // requested takes a request of a peer: it gets an identifier of its own.
 func (o *cmID) requested(e cm.Event) {
 	p, m := o.p, e.Message
@@ -279,7 +293,7 @@ func (o *cmID) requested(e cm.Event) {
 		_ = e.Conn.Reject(now, cm.RejUnsupported, nil, nil)
 		return
 	}
-	if cm.MTUBytes(m.MTU) > p.mtu {
+	if !e.Conn.Datagram() && cm.MTUBytes(m.MTU) > p.mtu {
 		_ = e.Conn.Reject(now, cm.RejInvalidMTU, nil, nil)
 		return
 	}
@@ -294,7 +308,10 @@ func (o *cmID) requested(e cm.Event) {
 	_ = n.change(idConnect)
 	n.conn, n.local = e.Conn, o.local
 	n.remote = netip.AddrPortFrom(header.Src.Netip(), header.SrcPort)
-	n.peer, n.peerPSN, n.known, n.mtu = connectionOf(m, private), m.PSN, true, cm.MTUBytes(m.MTU)
+	n.peer, n.peerPSN, n.known, n.mtu = connectionOf(m, private), m.PSN, true, p.mtu
+	if !e.Conn.Datagram() {
+		n.mtu = cm.MTUBytes(m.MTU)
+	}
 	n.param(&n.peer)
 	n.ackTimeout = min(max(n.ackTimeout, m.Path.AckTimeout), cmMostAckTimeout)
 	n.retries, n.rnr, n.tos, n.transport = m.Retries, m.RNRRetries, m.Path.TrafficClass, m.Transport

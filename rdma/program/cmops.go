@@ -321,18 +321,27 @@ func (o *cmID) connect(now clock.Time, m *cm.Manager, q *cmRequest, _ *cmReply) 
 		return syscall.EINVAL
 	}
 	c := &q.connection
-	if err := o.p.checkQP(c.qpn); err != nil {
-		return err
+	if o.space == cm.SpaceTCP {
+		if err := o.p.checkQP(c.qpn); err != nil {
+			return err
+		}
 	}
 	header := cm.IPHeader{Src: wire.AddrFrom(o.local.Addr()), Dst: wire.AddrFrom(o.remote.Addr()), SrcPort: o.local.Port()}
 	private := append(header.Append(nil), c.private[:c.privateLen]...)
 	o.param(c)
 	o.retries, o.rnr = c.retries&7, c.rnrRetries&7
-	conn, err := m.Connect(now, cm.Peer{Addr: header.Dst}, &cm.Request{
+	if o.space == cm.SpaceUDP {
+		return o.begun(m.Resolve(now, cm.Peer{Addr: header.Dst}, cm.ServiceID(o.space, o.remote.Port()), private))
+	}
+	return o.begun(m.Connect(now, cm.Peer{Addr: header.Dst}, &cm.Request{
 		Service: cm.ServiceID(o.space, o.remote.Port()), QPN: c.qpn, PSN: o.psn, Transport: o.transport, MTU: o.mtu, ResponderResources: o.resources,
 		InitiatorDepth: o.depth, Retries: o.retries, RNRRetries: o.rnr, AckTimeout: o.ackTimeout, FlowControl: c.flowControl != 0, SRQ: c.srq != 0, TrafficClass: o.tos,
 		Private: private,
-	})
+	}))
+}
+
+// begun takes the connection that connect has begun.
+func (o *cmID) begun(conn *cm.Conn, err error) error {
 	if err != nil {
 		return cmError(err)
 	}
@@ -360,6 +369,9 @@ func (o *cmID) accept(now clock.Time, _ *cm.Manager, q *cmRequest, _ *cmReply) e
 	c := &q.connection
 	if err := o.p.checkQP(c.qpn); err != nil {
 		return err
+	}
+	if o.conn.Datagram() {
+		return cmError(o.conn.Answer(now, cm.SIDRValid, c.qpn, c.qkey, c.private[:c.privateLen]))
 	}
 	o.param(c)
 	return cmError(o.conn.Accept(now, &cm.Reply{
@@ -392,7 +404,9 @@ func (o *cmID) disconnect(now clock.Time, _ *cm.Manager, _ *cmRequest, _ *cmRepl
 	if o.conn == nil {
 		return syscall.EINVAL
 	}
-	_ = o.conn.Disconnect(now, nil)
+	if !o.conn.Datagram() {
+		_ = o.conn.Disconnect(now, nil)
+	}
 	return nil
 }
 

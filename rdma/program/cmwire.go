@@ -66,7 +66,6 @@ type cmRequest struct {
 	option      uint32
 	value       uint32
 	reason      uint32 // of cmReject: 0 is the program's own
-	status      uint32 // of cmAccept for datagrams: 0 is valid
 	local       endpoint
 	remote      endpoint
 	connection  connection

@@ -11,8 +11,6 @@ NO_OPERATION(rdma_leave_multicast)
 NO_OPERATION(rdma_set_local_ece)
 NO_OPERATION(rdma_get_remote_ece)
 
-EXPORT int rdma_reject_ece(struct rdma_cm_id *id, const void *private, uint8_t size) { return rdma_reject(id, private, size); }
-
 NO_OPERATION(raccept)
 NO_OPERATION(rbind)
 NO_OPERATION(rclose)

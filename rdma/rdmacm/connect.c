@@ -76,14 +76,19 @@ EXPORT int rdma_accept(struct rdma_cm_id *abi, struct rdma_conn_param *p)
 	return complete(id);
 }
 
-EXPORT int rdma_reject(struct rdma_cm_id *abi, const void *private, uint8_t size)
+static int reject(struct cm_id *id, uint32_t reason, const void *private, uint8_t size)
 {
-	struct cm_request q = {.op = OP_CM_REJECT, .object = id_of(abi)->number, .connection = {.private_len = size}};
+	struct cm_request q = {.op = OP_CM_REJECT, .object = id->number, .reason = reason, .connection = {.private_len = size}};
 	struct cm_reply r;
 	if (size)
 		memcpy(q.connection.private, private, size);
 	return cm_call(&q, &r, NULL, 0);
 }
+
+EXPORT int rdma_reject(struct rdma_cm_id *id, const void *private, uint8_t size) { return reject(id_of(id), 0, private, size); }
+
+/* rdma_reject_ece refuses because of the peer's options of its vendor (reason 35 of table 109). */
+EXPORT int rdma_reject_ece(struct rdma_cm_id *id, const void *private, uint8_t size) { return reject(id_of(id), 35, private, size); }
 
 EXPORT int rdma_disconnect(struct rdma_cm_id *abi)
 {

@@ -56,7 +56,7 @@ struct endpoint {
 };
 
 struct cm_request {
-	uint32_t version, op, object, channel, space, service, timeout, backlog, option, value, reason, status;
+	uint32_t version, op, object, channel, space, service, timeout, backlog, option, value, reason;
 	struct endpoint local, remote;
 	struct connection connection;
 };
