@@ -5,19 +5,19 @@ type State uint8
 
 // The states.
 const (
-	Idle        State = iota // not begun, or ended: no message belongs to it
-	ReqSent                  // active: REQ is repeated until an answer
-	MraReceived              // active: the peer has REQ and its program decides
-	RepReceived              // active: the own program leads its queue pair to ReadyToSend
-	ReqReceived              // passive: the own program decides
-	RepSent                  // passive: REP is repeated until RTU
-	MraOfRep                 // passive: the peer has REP and its program is busy
-	Established              // both may send
-	DreqSent                 // DREQ is repeated until DREP
-	TimeWait                 // the IDs and the queue pair number are not used again yet
-	SidrSent                 // active, of datagrams: SIDR_REQ is repeated until an answer
-	SidrReceived             // passive, of datagrams: the own program decides
-	SidrReplied              // passive, of datagrams: SIDR_REP answers duplicates for a while
+	Idle         State = iota // not begun, or ended: no message belongs to it
+	ReqSent                   // active: REQ is repeated until an answer
+	MraReceived               // active: the peer has REQ and its program decides
+	RepReceived               // active: the own program leads its queue pair to ReadyToSend
+	ReqReceived               // passive: the own program decides
+	RepSent                   // passive: REP is repeated until RTU
+	MraOfRep                  // passive: the peer has REP and its program is busy
+	Established               // both may send
+	DreqSent                  // DREQ is repeated until DREP
+	TimeWait                  // the IDs and the queue pair number are not used again yet
+	SidrSent                  // active, of datagrams: SIDR_REQ is repeated until an answer
+	SidrReceived              // passive, of datagrams: the own program decides
+	SidrReplied               // passive, of datagrams: SIDR_REP answers duplicates for a while
 	states
 )
 
