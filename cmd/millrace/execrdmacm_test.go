@@ -17,12 +17,16 @@ var managed = []struct {
 	{"ucmatose -m", "ucmatose -m -s 198.18.0.1", "return status 0"},
 	{"udaddy -C 20", "udaddy -C 20 -s 198.18.0.1", "return status 0"},
 	{"rdma_xserver -c r", "rdma_xclient -c r -s 198.18.0.1", "rdma_xclient: end 0"},
+	{"rstream -S 50000 -C 50 -T v", "rstream -s 198.18.0.1 -S 50000 -C 50 -T v", "custom    48k     50"},
+	{"rstream -S 3000 -C 50 -T v -T b", "rstream -s 198.18.0.1 -S 3000 -C 50 -T v -T b", "custom    2.9k    50"},
+	{"rstream -S 3000 -C 50 -T v -T n", "rstream -s 198.18.0.1 -S 3000 -C 50 -T v -T n", "custom    2.9k    50"},
+	{"rstream -S 1000000 -C 2 -T v -T a", "rstream -s 198.18.0.1 -S 1000000 -C 2 -T v -T a", "custom    "},
 	{"rdma_server", "rdma_client -s 198.18.0.1", "rdma_client: end 0"},
 }
 
 // TestExecRDMACM connects unmodified programs by librdmacm, between two hosts and between two programs of one.
 func TestExecRDMACM(t *testing.T) {
-	testnet.Program(t, "rping", "ucmatose", "udaddy", "rdma_server")
+	testnet.Program(t, "rping", "ucmatose", "udaddy", "rstream", "rdma_server")
 	h := newRDMAHosts(t, "mr-xrcm")
 	for client, where := range []string{"one host", "two hosts"} {
 		for _, c := range managed {
