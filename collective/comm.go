@@ -17,7 +17,7 @@ import (
 // operations in the same order.
 type Comm struct {
 	w       *world
-	context uint32
+	context uint64
 	rank    int
 	members []int   // ranks of Connect, by rank
 	groups  [][]int // ranks that share a machine
@@ -27,9 +27,11 @@ type Comm struct {
 	mu        sync.Mutex
 	last      *Handle // the operation that was called last
 	closed    bool
+	splits    int // that were called
 	singles   map[single]uint32
 	schedules map[scheduleKey]*schedule.Schedule
 	fixed     map[Kind]Algorithm
+	chosen    map[choiceKey]Algorithm
 }
 
 // single identifies single messages: their number counts those with the same peer, tag and direction.
@@ -46,20 +48,18 @@ func (c *Comm) Rank() int { return c.rank }
 func (c *Comm) Size() int { return len(c.members) }
 
 // root returns the communicator of all ranks.
-func (w *world) root() (*Comm, error) {
+func (w *world) root() *Comm {
 	members := make([]int, w.cfg.Size)
 	for i := range members {
 		members[i] = i
 	}
-	c := w.newComm(0, w.cfg.Rank, members)
-	w.next = 1
-	return c, nil
+	return w.newComm(0, w.cfg.Rank, members)
 }
 
-func (w *world) newComm(context uint32, rank int, members []int) *Comm {
+func (w *world) newComm(context uint64, rank int, members []int) *Comm {
 	c := &Comm{
 		w: w, context: context, rank: rank, members: members, groups: w.groups(members),
-		singles: map[single]uint32{}, schedules: map[scheduleKey]*schedule.Schedule{}, fixed: map[Kind]Algorithm{},
+		singles: map[single]uint32{}, schedules: map[scheduleKey]*schedule.Schedule{}, fixed: map[Kind]Algorithm{}, chosen: map[choiceKey]Algorithm{},
 	}
 	w.mu.Lock()
 	w.comms[context] = c
@@ -213,11 +213,11 @@ func (c *Comm) end(act *activity) {
 
 // compare waits until all ranks have called the same operation.
 func (c *Comm) compare(k call, sequence uint32) error {
-	key, agreed := [2]uint32{c.context, sequence}, make(chan struct{})
+	key, agreed := operation{c.context, sequence}, make(chan struct{})
 	c.w.mu.Lock()
 	c.w.waiting[key] = agreed
 	c.w.mu.Unlock()
-	if err := c.w.control.write(frameCompare, compareFrame{c.context, sequence, k.String(), c.members}); err != nil {
+	if err := c.w.control.write(frameCompare, compareFrame{key, k.String(), c.members}); err != nil {
 		return c.broken(-1, err)
 	}
 	select {
@@ -232,7 +232,7 @@ func (c *Comm) compare(k call, sequence uint32) error {
 func (w *world) agreed(f compareFrame) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	key := [2]uint32{f.Context, f.Sequence}
+	key := f.operation
 	if ch := w.waiting[key]; ch != nil {
 		close(ch)
 		delete(w.waiting, key)

@@ -85,10 +85,12 @@ func (c *Config) check() error {
 	if c.Timeout == 0 {
 		c.Timeout = DefaultTimeout
 	}
-	if c.Transport != nil {
+	switch c.Transport.(type) {
+	case *memoryNetwork:
 		return nil
+	case nil:
+		c.Transport = kernelTCP{}
 	}
-	c.Transport = kernelTCP{}
 	host, _, err := net.SplitHostPort(c.Address)
 	if err != nil {
 		return fmt.Errorf("%w: Address %q: %w; say such as 10.0.0.1:7400", ErrConfig, c.Address, err)

@@ -49,7 +49,7 @@ type suspectFrame struct {
 	Kind    Failure
 	Rank    int // -1 is unknown
 	Reason  string
-	Context uint32
+	Context uint64
 	Members []int // of the communicator
 	Waits   bool  // time-out: the coordinator finds out for whom
 }
@@ -61,18 +61,24 @@ type statusFrame struct {
 
 // commStatus is the state of a communicator.
 type commStatus struct {
-	Context uint32
+	Context uint64
 	Started uint32 // operations
 	Active  bool
 	What    string // the last operation
 	Waits   []int  // ranks
 }
 
+// operation identifies a collective operation.
+type operation struct {
+	Context  uint64
+	Sequence uint32
+}
+
 // compareFrame is an operation of Config.Debug.
 type compareFrame struct {
-	Context, Sequence uint32
-	What              string
-	Members           []int
+	operation
+	What    string
+	Members []int
 }
 
 // frameConn carries frames.

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -34,7 +35,8 @@ type coordinator struct {
 	by       int // the rank that reported it
 	statuses map[int]statusFrame
 	deadline <-chan time.Time
-	compared map[[2]uint32]map[int]compareFrame
+	again    <-chan time.Time
+	compared map[operation]map[int]compareFrame
 }
 
 // event is a frame of a rank, or the end of its connection.
@@ -48,7 +50,7 @@ func newCoordinator(conns []*frameConn, grace time.Duration) *coordinator {
 	n := len(conns)
 	c := &coordinator{
 		conns: conns, events: make(chan event, 4*n), grace: grace, done: make(chan struct{}), idle: make(chan struct{}),
-		gone: make([]bool, n), left: make([]bool, n), compared: map[[2]uint32]map[int]compareFrame{},
+		gone: make([]bool, n), left: make([]bool, n), compared: map[operation]map[int]compareFrame{},
 	}
 	for r := range conns {
 		go c.receive(r)
@@ -78,6 +80,10 @@ func (c *coordinator) run() {
 			c.checkIdle()
 		case <-c.deadline:
 			c.decide(c.judge())
+		case <-c.again:
+			if c.state == investigating {
+				c.query()
+			}
 		}
 	}
 }
@@ -114,15 +120,35 @@ func (c *coordinator) handle(e event) {
 		var s statusFrame
 		if c.state == investigating && c.parse(e, &s) {
 			c.statuses[e.rank] = s
-			if len(c.statuses) == len(c.conns) {
-				c.decide(c.judge())
-			}
+			c.answered()
 		}
 	case frameCompare:
 		var f compareFrame
 		if c.state == serving && c.parse(e, &f) {
 			c.compare(e.rank, f)
 		}
+	}
+}
+
+// complete reports whether all ranks have answered that have not left.
+func (c *coordinator) complete() bool {
+	for r := range c.conns {
+		if _, ok := c.statuses[r]; !ok && !c.left[r] {
+			return false
+		}
+	}
+	return true
+}
+
+// answered decides when all ranks have answered. Where their calls differ, those that have not come to the operation yet are asked
+// again until the deadline, since the more are compared the better is the name.
+func (c *coordinator) answered() {
+	switch {
+	case !c.complete():
+	case c.trigger.Kind == Differs && c.behind(nil) != nil:
+		c.again = time.After(10 * time.Millisecond)
+	default:
+		c.decide(c.judge())
 	}
 }
 
@@ -135,10 +161,16 @@ func (c *coordinator) parse(e event, v any) bool {
 	return true
 }
 
-// investigate asks all ranks what they do.
+// investigate begins to look for what has failed.
 func (c *coordinator) investigate(by int, s suspectFrame) {
 	c.state, c.by, c.trigger, c.statuses = investigating, by, s, map[int]statusFrame{}
-	c.deadline = time.After(c.grace)
+	c.deadline = time.After(c.grace / 2)
+	c.query()
+}
+
+// query asks all ranks what they do.
+func (c *coordinator) query() {
+	clear(c.statuses)
 	for r := range c.conns {
 		c.send(r, frameQuery, struct{}{})
 	}
@@ -157,9 +189,19 @@ func (c *coordinator) decide(e *Error) {
 		return
 	}
 	c.state, c.deadline = decided, nil
-	for r := range c.conns {
-		c.send(r, frameAbort, e)
+	var others sync.WaitGroup
+	for r := 1; r < len(c.conns); r++ {
+		if !c.gone[r] {
+			others.Go(func() { _ = c.conns[r].write(frameAbort, e) }) // as in send
+		}
 	}
+	sent := make(chan struct{})
+	go func() { others.Wait(); close(sent) }()
+	select { // this process may end as soon as it has the error itself
+	case <-sent:
+	case <-time.After(c.grace / 4):
+	}
+	c.send(0, frameAbort, e)
 }
 
 // judge names the ranks that have failed.
@@ -184,7 +226,7 @@ func (c *coordinator) judge() *Error {
 	case !s.Waits && s.Rank >= 0 && s.Kind != Differs:
 		return &Error{Kind: s.Kind, Ranks: []int{s.Rank}, Reason: s.Reason + fmt.Sprintf(" (seen by rank %d)", c.by)}
 	}
-	if e := c.behind(left); e != nil {
+	if e := c.behind(left); e != nil && s.Kind != Differs {
 		return e
 	}
 	if e := c.differing(); e != nil {
@@ -206,14 +248,19 @@ func (c *coordinator) of(rank int) (s commStatus, ok bool) {
 	return s, false
 }
 
-// behind names the ranks that have called fewer operations of the communicator than others.
-func (c *coordinator) behind(left []int) *Error {
-	var last uint32
+// latest returns the number of the last operation of the communicator that a rank has called.
+func (c *coordinator) latest() (last uint32) {
 	for _, r := range c.trigger.Members {
 		if s, ok := c.of(r); ok {
 			last = max(last, s.Started)
 		}
 	}
+	return last
+}
+
+// behind names the ranks that have called fewer operations of the communicator than others.
+func (c *coordinator) behind(left []int) *Error {
+	last := c.latest()
 	var ranks []int
 	for _, r := range c.trigger.Members {
 		if s, ok := c.of(r); !ok || s.Started < last {
@@ -232,9 +279,9 @@ func (c *coordinator) behind(left []int) *Error {
 
 // differing names the ranks whose operation is not that of most.
 func (c *coordinator) differing() *Error {
-	calls := map[string][]int{}
+	calls, last := map[string][]int{}, c.latest()
 	for _, r := range c.trigger.Members {
-		if s, ok := c.of(r); ok && s.Active {
+		if s, ok := c.of(r); ok && s.Active && s.Started == last {
 			calls[s.What] = append(calls[s.What], r)
 		}
 	}
@@ -275,7 +322,7 @@ func (c *coordinator) waiting() string {
 
 // compare collects the parameters of an operation of all members.
 func (c *coordinator) compare(rank int, f compareFrame) {
-	k := [2]uint32{f.Context, f.Sequence}
+	k := f.operation
 	if c.compared[k] == nil {
 		c.compared[k] = map[int]compareFrame{}
 	}

@@ -75,8 +75,9 @@ func (r *run) header(count map[int]uint32, peer, total int) link.Header {
 // most is the size up to which links copy what they cannot write, so that the step may change it.
 const most = 64 << 10
 
-func (r *run) send(st *schedule.Step, m *schedule.Message) {
-	parts, total := r.parts[:0], 0
+// gatherParts returns the bytes of a message and their number.
+func (r *run) gatherParts(m *schedule.Message) (parts [][]byte, total int) {
+	parts = r.parts[:0]
 	for p := range r.ranges(m) {
 		size := p.mem.WireSize()
 		n := p.n * size
@@ -90,8 +91,13 @@ func (r *run) send(st *schedule.Step, m *schedule.Message) {
 		parts = append(parts, b)
 	}
 	r.parts = parts[:0]
+	return parts, total
+}
+
+func (r *run) send(st *schedule.Step, m *schedule.Message) {
+	parts, total := r.gatherParts(m)
 	if total > most {
-		parts = slices.Clone(parts)
+		parts = slices.Clone(parts) // the link keeps it
 		if overlaps(m.Spans, st.Recv) {
 			for i, b := range parts {
 				parts[i] = slices.Clone(b)

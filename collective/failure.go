@@ -24,7 +24,7 @@ const (
 // Error is the error of all calls after a rank has failed.
 type Error struct {
 	Kind   Failure
-	Ranks  []int // that have failed, as Connect numbers them
+	Ranks  []int // that have failed, as Connect or Shrink numbers them
 	Reason string
 }
 
@@ -82,7 +82,7 @@ func (w *world) failureNow() error {
 	return nil
 }
 
-// grace bounds the wait for answers of ranks, and for the coordinator's decision.
+// grace bounds the wait for the coordinator's decision, of which it has half for the answers of ranks.
 func (w *world) grace() time.Duration { return min(graceMost, w.cfg.Timeout) }
 
 // suspect reports a failure to the coordinator and waits for its decision, which is the same for all ranks.
@@ -91,7 +91,7 @@ func (w *world) suspect(s suspectFrame) error {
 		if err := w.control.write(frameSuspect, s); err != nil {
 			w.fail(&Error{Kind: Died, Ranks: []int{0}, Reason: "its connection for control ended, so that the process has died"})
 		}
-		timer := time.NewTimer(2 * w.grace())
+		timer := time.NewTimer(w.grace())
 		defer timer.Stop()
 		select {
 		case <-w.failed:

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,10 +20,12 @@ import (
 type world struct {
 	cfg        Config
 	generation uint32
+	shrinking  bool     // ranks may be missing; their numbers change with the table
 	hosts      []string // of the ranks
 	addresses  [][]string
 	links      []link.Link // by rank; nil for this one
 	control    *frameConn
+	costs      Costs
 	coord      *coordinator // of the lowest rank; nil in others
 	listeners  []net.Listener
 	incoming   chan arrival
@@ -35,10 +38,9 @@ type world struct {
 	failure *Error
 	leaving bool
 	joined  map[uint32]bool // ranks that are connected to this one as coordinator
-	comms   map[uint32]*Comm
+	comms   map[uint64]*Comm
 	active  map[*activity]struct{}
-	next    uint32 // context
-	waiting map[[2]uint32]chan struct{}
+	waiting map[operation]chan struct{}
 }
 
 // arrival is a connection that has proved its key.
@@ -65,39 +67,45 @@ func Connect(ctx context.Context, cfg Config) (*Comm, error) {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, cfg.Timeout, fmt.Errorf("collective: not all of %d ranks have come within %v", cfg.Size, cfg.Timeout))
 	defer cancel()
-	w, err := newWorld(ctx, cfg, 0)
+	host, _, _ := net.SplitHostPort(cfg.Address) // was checked, or is the transport's
+	if cfg.Rank > 0 {
+		host = "" // the address by which this rank reaches the coordinator
+	}
+	w, err := prepare(ctx, cfg, 0, host)
 	if err != nil {
 		return nil, err
 	}
-	var rendezvous net.Listener
-	if cfg.Rank == 0 {
-		if rendezvous, err = cfg.Transport.Listen(ctx, cfg.Address); err != nil {
-			w.shut()
-			return nil, fmt.Errorf("collective: rank 0 cannot listen: %w (another process may have the port: choose another Address for all ranks)", err)
-		}
-		w.listeners = append(w.listeners, rendezvous)
-		go w.accept(rendezvous)
-	}
-	err = w.establish(ctx, cfg.Rank == 0, cfg.Address)
-	if err != nil {
-		w.shut()
-		if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) && ctx.Err() != nil {
-			err = fmt.Errorf("%w (%w)", cause, err)
-		}
-		return nil, err
-	}
-	return w.root()
+	return w.connect(ctx, cfg.Address)
 }
 
-// newWorld makes the state of a rank, with a listener for each rail.
-func newWorld(ctx context.Context, cfg Config, generation uint32) (*world, error) {
+// connect joins the ranks: rank 0 listens on an address, where the others connect.
+func (w *world) connect(ctx context.Context, address string) (*Comm, error) {
+	err := w.establish(ctx, address)
+	if err == nil {
+		c := w.root()
+		if w.cfg.Size == 1 || w.cfg.NoMeasure || w.cfg.Deterministic {
+			return c, nil
+		}
+		if err = c.measure(); err == nil {
+			return c, nil
+		}
+	}
+	w.shut()
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+		err = fmt.Errorf("%w (%w)", cause, err)
+	}
+	return nil, err
+}
+
+// prepare makes the state of a rank, with a listener for each rail, or one on host if it is not empty.
+func prepare(ctx context.Context, cfg Config, generation uint32, host string) (*world, error) {
 	w := &world{
-		cfg: cfg, generation: generation, links: make([]link.Link, cfg.Size), incoming: make(chan arrival, cfg.Size),
+		cfg: cfg, costs: fixedCosts, generation: generation, incoming: make(chan arrival, cfg.Size),
 		failed: make(chan struct{}), done: make(chan struct{}), listened: make(chan struct{}),
-		joined: map[uint32]bool{}, comms: map[uint32]*Comm{}, active: map[*activity]struct{}{}, waiting: map[[2]uint32]chan struct{}{},
+		joined: map[uint32]bool{}, comms: map[uint64]*Comm{}, active: map[*activity]struct{}{}, waiting: map[operation]chan struct{}{},
 	}
 	rails := cfg.Rails
-	if host, _, err := net.SplitHostPort(cfg.Address); len(rails) == 0 && cfg.Rank == 0 && err == nil {
+	if len(rails) == 0 && host != "" {
 		rails = []string{host}
 	}
 	if err := w.listenRails(ctx, rails); err != nil {
@@ -114,10 +122,20 @@ func (w *world) listenRails(ctx context.Context, rails []string) error {
 		if err != nil {
 			return fmt.Errorf("collective: rail %s: %w", rail, err)
 		}
-		w.listeners = append(w.listeners, l)
-		go w.accept(l)
+		w.serve(l)
 	}
 	return nil
+}
+
+// serve takes connections of a listener, until shut.
+func (w *world) serve(l net.Listener) {
+	w.mu.Lock()
+	w.listeners = append(w.listeners, l)
+	if w.leaving {
+		_ = l.Close() // shut has come first
+	}
+	w.mu.Unlock()
+	go w.accept(l)
 }
 
 // dialUntil dials until something listens.
@@ -185,19 +203,19 @@ func (w *world) accept(l net.Listener) {
 
 // admit decides about a connection whose other end has the key.
 func (w *world) admit(h *hello) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	switch {
 	case h.generation != w.generation:
 		return fmt.Errorf("generation %d, this rank is in %d", h.generation, w.generation)
-	case h.size != uint32(w.cfg.Size):
+	case h.size != uint32(w.cfg.Size) && !w.shrinking:
 		return fmt.Errorf("rank %d is of a group of %d ranks, this one of %d: start all with the same Size", h.rank, h.size, w.cfg.Size)
-	case h.rank >= h.size || h.rank == uint32(w.cfg.Rank) && h.purpose == purposeData:
-		return fmt.Errorf("rank %d of %d is not another rank", h.rank, h.size)
-	case h.purpose == purposeData && (h.rail >= uint32(max(len(w.cfg.Rails), 1)) || h.rank < uint32(w.cfg.Rank)):
+	case h.rank >= h.size || h.size > MaxSize:
+		return fmt.Errorf("rank %d of %d", h.rank, h.size)
+	case h.purpose == purposeData && h.rail >= uint32(w.rails()):
 		return fmt.Errorf("rail %d of rank %d: start all with as many Rails", h.rail, h.rank)
 	}
 	if h.purpose == purposeJoin {
-		w.mu.Lock()
-		defer w.mu.Unlock()
 		if w.joined[h.rank] || h.rank == uint32(w.cfg.Rank) {
 			return fmt.Errorf("there is a rank %d already: give each process its own Rank", h.rank)
 		}
@@ -205,6 +223,9 @@ func (w *world) admit(h *hello) error {
 	}
 	return nil
 }
+
+// rails returns the number of connections to each rank.
+func (w *world) rails() int { return max(len(w.cfg.Rails), 1) }
 
 // hostIdentity is the same for processes that share a machine and its loopback interface.
 func hostIdentity() string {
@@ -220,19 +241,26 @@ func hostIdentity() string {
 // self describes this rank to the others.
 func (w *world) self() joinFrame {
 	f := joinFrame{Host: hostIdentity()}
-	for _, l := range w.listeners[:max(len(w.cfg.Rails), 1)] {
+	for _, l := range w.listeners[:w.rails()] {
 		f.Addresses = append(f.Addresses, l.Addr().String())
 	}
 	return f
 }
 
-// establish connects all ranks by the coordinator, which this one is or which listens on an address.
-func (w *world) establish(ctx context.Context, coordinates bool, address string) (err error) {
+// establish connects all ranks by the coordinator, which is rank 0 and listens on an address.
+func (w *world) establish(ctx context.Context, address string) (err error) {
 	stop := context.AfterFunc(ctx, w.shut) // ends reads without a deadline
 	defer stop()
 	early := map[[2]uint32]net.Conn{}
-	if coordinates {
-		err = w.gather(ctx, early)
+	if w.cfg.Rank == 0 {
+		rendezvous, err := w.cfg.Transport.Listen(ctx, address)
+		if err != nil {
+			return fmt.Errorf("collective: rank 0 cannot listen: %w (another process may have the port: choose another Address for all ranks)", err)
+		}
+		w.serve(rendezvous)
+		if err := w.gather(ctx, early); err != nil {
+			return err
+		}
 	} else {
 		err = w.join(ctx, address)
 	}
@@ -264,12 +292,17 @@ func (w *world) establish(ctx context.Context, coordinates bool, address string)
 }
 
 func (w *world) learn(t *tableFrame) error {
-	if len(t.Members) != w.cfg.Size {
-		return fmt.Errorf("collective: the coordinator names %d ranks of %d", len(t.Members), w.cfg.Size)
+	place := slices.Index(t.Ranks, w.cfg.Rank)
+	if len(t.Members) != len(t.Ranks) || place < 0 || !w.shrinking && len(t.Members) != w.cfg.Size {
+		return fmt.Errorf("collective: the coordinator names ranks %v of %d", t.Ranks, w.cfg.Size)
 	}
+	w.mu.Lock()
+	w.cfg.Rank, w.cfg.Size = place, len(t.Ranks)
+	w.mu.Unlock()
+	w.links = make([]link.Link, w.cfg.Size)
 	for _, m := range t.Members {
-		if len(m.Addresses) != max(len(w.cfg.Rails), 1) {
-			return fmt.Errorf("%w: a rank has %d rails, this one %d: name as many for all", ErrConfig, len(m.Addresses), max(len(w.cfg.Rails), 1))
+		if len(m.Addresses) != w.rails() {
+			return fmt.Errorf("%w: a rank has %d rails, this one %d: name as many for all", ErrConfig, len(m.Addresses), w.rails())
 		}
 		w.hosts = append(w.hosts, m.Host)
 		w.addresses = append(w.addresses, m.Addresses)
@@ -280,6 +313,10 @@ func (w *world) learn(t *tableFrame) error {
 // join connects to the coordinator.
 func (w *world) join(ctx context.Context, address string) error {
 	conn, err := w.dial(ctx, address, hello{purpose: purposeJoin})
+	for w.shrinking && err != nil && ctx.Err() == nil { // the coordinator has not called Shrink yet
+		time.Sleep(20 * time.Millisecond)
+		conn, err = w.dial(ctx, address, hello{purpose: purposeJoin})
+	}
 	if err != nil {
 		return err
 	}
@@ -302,8 +339,14 @@ func (w *world) gather(ctx context.Context, early map[[2]uint32]net.Conn) error 
 	mine, theirs := net.Pipe()
 	w.control, conns[w.cfg.Rank] = &frameConn{conn: mine}, &frameConn{conn: theirs}
 	go func() { _ = w.control.write(frameJoin, w.self()) }() // net.Pipe has no buffer
+	var patience <-chan time.Time                            // forever
+	if w.shrinking {
+		patience = time.After(w.patience())
+	}
 	for missing := w.cfg.Size - 1; missing > 0; {
 		select {
+		case <-patience:
+			missing = 0
 		case a := <-w.incoming:
 			if a.purpose == purposeData { // of a rank that was faster
 				early[[2]uint32{a.rank, a.rail}] = a.conn
@@ -321,14 +364,20 @@ func (w *world) gather(ctx context.Context, early map[[2]uint32]net.Conn) error 
 			return fmt.Errorf("%w: ranks %s are missing", context.Cause(ctx), numbers(absent))
 		}
 	}
-	table := tableFrame{Members: make([]joinFrame, w.cfg.Size)}
+	var table tableFrame
 	deadline, _ := ctx.Deadline()
 	for r, c := range conns {
+		if c == nil {
+			continue
+		}
+		var f joinFrame
 		_ = c.conn.SetReadDeadline(deadline) // it fails for closed ones, whose read fails too
-		if err := c.expect(frameJoin, &table.Members[r]); err != nil {
+		if err := c.expect(frameJoin, &f); err != nil {
 			return fmt.Errorf("collective: rank %d: %w", r, err)
 		}
+		table.Members, table.Ranks = append(table.Members, f), append(table.Ranks, r)
 	}
+	conns = slices.DeleteFunc(conns, func(c *frameConn) bool { return c == nil })
 	go w.begin(conns, &table)
 	return nil
 }
@@ -360,7 +409,7 @@ func (w *world) begin(conns []*frameConn, table *tableFrame) {
 
 // mesh connects to the ranks below this one, and waits for those above it.
 func (w *world) mesh(ctx context.Context, early map[[2]uint32]net.Conn) error {
-	rails := max(len(w.cfg.Rails), 1)
+	rails := w.rails()
 	conns := make([][]net.Conn, w.cfg.Size)
 	for r := range conns {
 		conns[r] = make([]net.Conn, rails)
@@ -375,19 +424,25 @@ func (w *world) mesh(ctx context.Context, early map[[2]uint32]net.Conn) error {
 		}
 	}
 	missing := (w.cfg.Size - 1 - w.cfg.Rank) * rails
-	for k, conn := range early {
-		conns[k[0]][k[1]] = conn
+	take := func(rank, rail uint32, conn net.Conn) {
+		if int(rank) <= w.cfg.Rank || int(rank) >= w.cfg.Size || conns[rank][rail] != nil {
+			conn.Close() // a rank of another generation, or one that dials twice
+			return
+		}
+		conns[rank][rail] = conn
 		missing--
+	}
+	for k, conn := range early {
+		take(k[0], k[1], conn)
 	}
 	for missing > 0 {
 		select {
 		case a := <-w.incoming:
-			if a.purpose != purposeData || conns[a.rank][a.rail] != nil {
+			if a.purpose != purposeData {
 				a.conn.Close()
 				continue
 			}
-			conns[a.rank][a.rail] = a.conn
-			missing--
+			take(a.rank, a.rail, a.conn)
 		case <-ctx.Done():
 			return fmt.Errorf("%w: %d connections between ranks are missing", context.Cause(ctx), missing)
 		}
@@ -409,8 +464,9 @@ func (w *world) shut() {
 	default:
 		close(w.done)
 	}
+	listeners := w.listeners
 	w.mu.Unlock()
-	for _, l := range w.listeners {
+	for _, l := range listeners {
 		_ = l.Close() // nothing is lost with it
 	}
 	if w.control != nil {

@@ -7,15 +7,15 @@
 //
 // Integers are little endian, because the payload is in the order of the machine, which is that on all machines served:
 //
-//	 0  kind          u8    data, acknowledgement, resend
+//	 0  kind          u8    data, acknowledgement
 //	 1  version       u8
 //	 2  zero          u16
-//	 4  context       u32   the communicator
-//	 8  sequence      u32   of the operation in it
-//	12  step          u32   of the message among those of the operation from this rank, or the tag of a single message
-//	16  fingerprint   u32   of the operation's parameters
-//	20  serial        u32   of the fragment on its rail
-//	24  offset        u64   of the fragment in the message
-//	32  length        u64   of the fragment, which follows
-//	40  total         u64   of the message
+//	 4  fingerprint   u32   of the operation's parameters
+//	 8  context       u64   the communicator; bit 63 is that of single messages
+//	16  sequence      u32   of the operation in it
+//	20  step          u32   of the message among those of the operation from this rank, or the tag of a single message
+//	24  serial        u64   of the fragment on its rail
+//	32  offset        u64   of the fragment in the message
+//	40  length        u64   of the fragment, which follows
+//	48  total         u64   of the message
 package link

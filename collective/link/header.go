@@ -7,7 +7,7 @@ import (
 )
 
 // HeaderSize is the size of a Header on the wire.
-const HeaderSize = 48
+const HeaderSize = 56
 
 // version is that of the header.
 const version = 1
@@ -20,23 +20,25 @@ type Kind uint8
 
 // The kinds.
 const (
-	Data  Kind = iota + 1
-	Ack        // Serial is the number of fragments that were received on rail Offset
-	Probe      // nothing: it makes a broken rail fail
+	Data Kind = iota + 1
+	Ack       // Serial is the number of fragments that were received on rail Offset
 )
 
 // ErrHeader is the error of bytes that are no header of a correct rank.
 var ErrHeader = errors.New("collective: the peer sends what is no message")
 
 // Key identifies a message between two ranks.
-type Key struct{ Context, Sequence, Step uint32 }
+type Key struct {
+	Context        uint64
+	Sequence, Step uint32
+}
 
 // Header precedes the bytes of a message or fragment.
 type Header struct {
 	Kind Kind
 	Key
 	Fingerprint uint32
-	Serial      uint32
+	Serial      uint64
 	Offset      uint64
 	Length      uint64
 	Total       uint64
@@ -46,14 +48,14 @@ type Header struct {
 func (h *Header) Put(b []byte) {
 	_ = b[HeaderSize-1]
 	b[0], b[1], b[2], b[3] = byte(h.Kind), version, 0, 0
-	binary.LittleEndian.PutUint32(b[4:], h.Context)
-	binary.LittleEndian.PutUint32(b[8:], h.Sequence)
-	binary.LittleEndian.PutUint32(b[12:], h.Step)
-	binary.LittleEndian.PutUint32(b[16:], h.Fingerprint)
-	binary.LittleEndian.PutUint32(b[20:], h.Serial)
-	binary.LittleEndian.PutUint64(b[24:], h.Offset)
-	binary.LittleEndian.PutUint64(b[32:], h.Length)
-	binary.LittleEndian.PutUint64(b[40:], h.Total)
+	binary.LittleEndian.PutUint32(b[4:], h.Fingerprint)
+	binary.LittleEndian.PutUint64(b[8:], h.Context)
+	binary.LittleEndian.PutUint32(b[16:], h.Sequence)
+	binary.LittleEndian.PutUint32(b[20:], h.Step)
+	binary.LittleEndian.PutUint64(b[24:], h.Serial)
+	binary.LittleEndian.PutUint64(b[32:], h.Offset)
+	binary.LittleEndian.PutUint64(b[40:], h.Length)
+	binary.LittleEndian.PutUint64(b[48:], h.Total)
 }
 
 // ParseHeader reads a header of HeaderSize bytes. The error is ErrHeader for one that no correct rank sends.
@@ -61,17 +63,17 @@ func ParseHeader(b []byte) (h Header, err error) {
 	_ = b[HeaderSize-1]
 	h = Header{
 		Kind:        Kind(b[0]),
-		Key:         Key{binary.LittleEndian.Uint32(b[4:]), binary.LittleEndian.Uint32(b[8:]), binary.LittleEndian.Uint32(b[12:])},
-		Fingerprint: binary.LittleEndian.Uint32(b[16:]),
-		Serial:      binary.LittleEndian.Uint32(b[20:]),
-		Offset:      binary.LittleEndian.Uint64(b[24:]),
-		Length:      binary.LittleEndian.Uint64(b[32:]),
-		Total:       binary.LittleEndian.Uint64(b[40:]),
+		Fingerprint: binary.LittleEndian.Uint32(b[4:]),
+		Key:         Key{binary.LittleEndian.Uint64(b[8:]), binary.LittleEndian.Uint32(b[16:]), binary.LittleEndian.Uint32(b[20:])},
+		Serial:      binary.LittleEndian.Uint64(b[24:]),
+		Offset:      binary.LittleEndian.Uint64(b[32:]),
+		Length:      binary.LittleEndian.Uint64(b[40:]),
+		Total:       binary.LittleEndian.Uint64(b[48:]),
 	}
 	switch {
 	case b[1] != version || b[2] != 0 || b[3] != 0:
 		return h, fmt.Errorf("%w: version %d", ErrHeader, b[1])
-	case h.Kind < Data || h.Kind > Probe:
+	case h.Kind < Data || h.Kind > Ack:
 		return h, fmt.Errorf("%w: kind %d", ErrHeader, b[0])
 	case h.Kind == Data && (h.Total > MaxMessage || h.Length > h.Total || h.Offset > h.Total-h.Length):
 		return h, fmt.Errorf("%w: bytes %d and %d more of %d", ErrHeader, h.Offset, h.Length, h.Total)
