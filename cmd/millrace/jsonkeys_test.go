@@ -11,6 +11,7 @@ import (
 	"github.com/millrace/millrace/gateway/admin"
 	"github.com/millrace/millrace/gateway/daemon"
 	"github.com/millrace/millrace/gateway/defence"
+	"github.com/millrace/millrace/internal/app/collectiveperf"
 	"github.com/millrace/millrace/internal/app/convert"
 	"github.com/millrace/millrace/internal/app/doctor"
 	"github.com/millrace/millrace/internal/app/kernbench"
@@ -73,6 +74,9 @@ func TestJSONKeysAreAsRecorded(t *testing.T) {
 		{"replay --verify", replay.Verification{}},
 		{"stack up --check", stackCheckResult{}},
 		{"version", Build{}},
+		{"collective bench", collectiveperf.Result{}},
+		{"collective doctor", collectiveperf.Machine{}},
+		{"collective plan", collectivePlan{}},
 		{"rdma bw", rdmaperf.Bandwidth{}},
 		{"rdma lat", rdmaperf.Latency{}},
 		{"rdma show", rdma.Report{}},

@@ -172,7 +172,7 @@ a running gateway or stack; NO_COLOR turns colours off.`,
 		return showHelp(cmd, args)
 	}
 	root.SetHelpCommand(newHelp())
-	root.AddCommand(newDoctor(c), newDPDK(c), newReplay(c), newFilter(c), newForward(c), newGateway(c), newServe(c), newStack(c), newExec(c), newSupervise(), newNet(c), newRDMA(c), newWS(c), newGet(c), newBench(c), newVersion(c), newMan(c))
+	root.AddCommand(newDoctor(c), newDPDK(c), newReplay(c), newFilter(c), newForward(c), newGateway(c), newServe(c), newStack(c), newExec(c), newSupervise(), newNet(c), newRDMA(c), newCollective(c), newWS(c), newGet(c), newBench(c), newVersion(c), newMan(c))
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {
 		if cmd.Name() == "completion" {

@@ -20,6 +20,7 @@ var commands = []string{
 	"filter expr", "filter match", "filter map", "filter map dump", "filter map update", "filter map delete",
 	"stack", "stack up", "stack reload", "stack down", "stack schema", "net", "net addr", "net route", "net neigh", "net sockets", "net stats", "ws", "get",
 	"rdma", "rdma serve", "rdma show", "rdma ping", "rdma bw", "rdma lat",
+	"collective", "collective plan", "collective bench", "collective doctor",
 }
 
 func TestHelpIsAsRecorded(t *testing.T) {

@@ -190,6 +190,7 @@ internal/app/replay: packet wire clock ring capture pmd pmd/pcap gpukern gpukern
 internal/app/kernbench: packet wire ring capture gpukern gpukern/* internal/kernref
 internal/app/kernbench/chart: internal/app/kernbench
 internal/app/service:
+internal/app/collectiveperf: collective
 internal/app/rdmaperf: rdma rdma/transport node node/nexthop pmd/device internal/controlsocket
 internal/app/stackd: . rdma rdma/program node/nexthop shim wire clock packet gpukern gpukern/cuda metrics ip ip/dhcp tcp tcp/cc udp stack stack/host socket node pmd/device internal/app/service internal/strictyaml internal/controlsocket internal/rtnl internal/regfile internal/devargs
 deploy/sbom       :
