@@ -9,7 +9,7 @@ import (
 	"github.com/millrace/millrace/collective/schedule"
 )
 
-// Costs are what the choice of algorithms counts with, in seconds. All ranks have the same.
+// Costs holds the figures by which algorithms are chosen, in seconds. All ranks have the same.
 type Costs struct {
 	Alpha    float64 `json:"alpha"`     // of a message between ranks of a machine, one way
 	Beta     float64 `json:"beta"`      // of a byte

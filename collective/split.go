@@ -89,5 +89,5 @@ func (c *Comm) Shrink(ctx context.Context) (*Comm, error) {
 	return w.connect(ctx, address)
 }
 
-// patience is how long the coordinator of a Shrink waits for ranks.
+// patience bounds the time that the coordinator of a Shrink waits for ranks.
 func (w *world) patience() time.Duration { return w.cfg.Timeout / 2 }
