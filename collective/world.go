@@ -448,8 +448,15 @@ func (w *world) mesh(ctx context.Context, early map[[2]uint32]net.Conn) error {
 		}
 	}
 	for r, c := range conns {
-		if r != w.cfg.Rank {
+		switch {
+		case r == w.cfg.Rank:
+		case rails == 1:
 			w.links[r] = link.NewSingle(c[0])
+		default:
+			for _, rail := range c {
+				endSilentRail(rail, w.cfg.Timeout/4)
+			}
+			w.links[r] = link.NewStriped(c)
 		}
 	}
 	return nil
