@@ -63,7 +63,7 @@ func TestARailIsKilled(t *testing.T) {
 		if peer := (c.Rank() + 1) % n; c.Rails(peer) != 2 || c.Rails(c.Rank()) != 0 {
 			return fmt.Errorf("%d rails to rank %d are left", c.Rails(peer), peer)
 		}
-		return nil
+		return c.Barrier() // the others' links are open until all have looked
 	})
 	if err := errors.Join(errs...); err != nil {
 		t.Error(err)
