@@ -40,6 +40,8 @@ type Memory interface {
 	WireSize() int
 	// Host returns the elements as they are in messages, if they are in memory of the host in this form; nil is that they are not.
 	Host() []byte
+	// Scratch returns memory of the same kind for n elements, of which an operation has one at a time.
+	Scratch(n int) Memory
 	// Load copies elements from off on to b.
 	Load(b []byte, off int)
 	// Store copies b to the elements from off on.
@@ -124,6 +126,11 @@ type hostMemory struct {
 
 func (m *hostMemory) WireSize() int { return m.t.Size() }
 func (m *hostMemory) Host() []byte  { return m.b }
+
+// Scratch implements Memory, for slices that InMemory was given.
+func (m *hostMemory) Scratch(n int) Memory {
+	return &hostMemory{numeric.Bytes(make([]uint64, (n*m.t.Size()+7)/8)), m.t}
+}
 
 func (m *hostMemory) at(off, n int) []byte { return m.b[off*m.t.Size():][:n] }
 

@@ -53,7 +53,7 @@ func (c *Comm) Plan(k Kind, bytes int) []Estimate {
 }
 
 // simulatedMost is the number of ranks up to which all of them are simulated.
-const simulatedMost = 64
+const simulatedMost = 128
 
 // estimate returns the time of an algorithm.
 func (c *Comm) estimate(s *shape, a Algorithm) float64 {
@@ -84,7 +84,8 @@ func sampled(s *shape, gen func(s *shape, rank int) schedule.Schedule, m *schedu
 	for _, r := range []int{0, 1, s.n / 2, s.n - 1} {
 		p := gen(s, r)
 		bytes, messages := p.Sent(size(p.Blocks))
-		t := float64(p.Rounds())*max(m.Alpha, m.AlphaFar) + float64(bytes)*(max(m.Beta, m.BetaFar)+m.Gamma) + float64(messages)*m.Work
+		rounds := max(p.Rounds(), 2*bits.Len(uint(s.n))) // a rank low in a tree has few, and waits for all above it
+		t := float64(rounds)*max(m.Alpha, m.AlphaFar) + float64(bytes)*(max(m.Beta, m.BetaFar)+m.Gamma) + float64(messages)*m.Work
 		longest = max(longest, t)
 	}
 	return longest
@@ -147,7 +148,7 @@ type choiceKey struct {
 // representative is the smallest size of a class, so that the choice does not depend on which size came first.
 func representative(bytes int) int {
 	if bytes < 8 {
-		return bytes & 4
+		return 4
 	}
 	n := bits.Len(uint(bytes))
 	return bytes &^ (1<<(n-3) - 1)

@@ -91,7 +91,7 @@ func (r *run) pairwise(dst, src *Buffer, from, to []int) error {
 // bruckAllToAll executes BruckAllToAll with parts of each elements.
 func (r *run) bruckAllToAll(dst, src *Buffer, each int) error {
 	n, me := r.c.Size(), r.c.rank
-	work := r.c.scratch(src.typ, src.n)
+	work := r.c.scratch(src, src.n)
 	for k := range n {
 		to, from := work.Range(k*each, (k+1)*each), (me+k)%n
 		part := src.Range(from*each, (from+1)*each)
@@ -191,7 +191,7 @@ func (r *run) held(own *Buffer, starts []int) func(b int) part {
 			total += starts[b+1] - starts[b]
 		}
 	}
-	work := r.c.scratch(own.typ, total)
+	work := r.c.scratch(own, total)
 	mine, others := own.memory(), work.memory()
 	return func(b int) part {
 		if b == r.c.rank {

@@ -278,6 +278,7 @@ func TestWrongArgumentsAreErrors(t *testing.T) {
 		"lengths":    c.AllReduce(one, two, Sum),
 		"types":      c.AllReduce(one, f, Sum),
 		"op":         c.AllReduce(one, one, Op(9)),
+		"compressed": c.AllReduce(Compressed([]float32{1}), f, Sum),
 		"no vector":  c.AllReduce(Buffer{}, Buffer{}, Sum),
 		"huge":       c.AllReduce(huge, huge, Sum),
 		"root":       c.Broadcast(one, 1),

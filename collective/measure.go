@@ -1,8 +1,11 @@
 package collective
 
 import (
+	"errors"
 	"slices"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/collective/numeric"
 	"github.com/millrace/millrace/collective/schedule"
@@ -19,22 +22,24 @@ const (
 // measure measures the links of all ranks and makes the costs of all the same.
 //
 // One pair of ranks exchanges messages alone, of one machine and of two. Then all ranks send to their neighbours at a time: where they
-// share cores that takes longer, and the difference is the work of a message.
+// share cores that takes longer, and the difference is the work of a message. There a rank finds several messages at a time; the CPU time
+// of the pair is that of messages for which a rank has to be woken. The larger one counts.
 func (c *Comm) measure() error {
 	near, far := c.probePairs()
-	var k [8]float64 // alpha, beta, alpha far, beta far, gamma, work, work of a byte, cores (negative, so that Max is the fewest)
+	var k [9]float64 // alpha, beta, alpha far, beta far, gamma, work, work of a byte, cores (negative, so that Max is the fewest), CPU of a message
 	var err error
-	if k[0], k[1], err = c.pingPong(near); err != nil {
+	var work [2]float64
+	if k[0], k[1], work[0], err = c.pingPong(near); err != nil {
 		return err
 	}
-	if k[2], k[3], err = c.pingPong(far); err != nil {
+	if k[2], k[3], work[1], err = c.pingPong(far); err != nil {
 		return err
 	}
 	if k[5], k[6], err = c.shift(); err != nil {
 		return err
 	}
 	k[4] = reductionTime()
-	k[7] = -float64(cores())
+	k[7], k[8] = -float64(cores()), max(work[0], work[1])
 	if err := c.AllReduce(Slice(k[:]), Slice(k[:]), Max); err != nil {
 		return err
 	}
@@ -50,7 +55,7 @@ func (c *Comm) measure() error {
 		most = max(most, len(g))
 	}
 	share := float64(min(w.Cores, most)) / float64(most) // of a core, that a rank has
-	w.Work, w.WorkByte = k[5]*share, k[6]*share
+	w.Work, w.WorkByte = max(k[5]*share, k[8]), k[6]*share
 	c.w.costs = w
 	clear(c.chosen) // what fixed costs chose
 	return nil
@@ -70,8 +75,8 @@ func (c *Comm) probePairs() (near, far []int) {
 	return near, far
 }
 
-// pingPong measures the time of a message and of a byte between two ranks, while the others wait.
-func (c *Comm) pingPong(pair []int) (alpha, beta float64, err error) {
+// pingPong measures the time of a message and of a byte between two ranks, and the CPU time of a message, while the others wait.
+func (c *Comm) pingPong(pair []int) (alpha, beta, work float64, err error) {
 	if pair != nil && (c.rank == pair[0] || c.rank == pair[1]) {
 		peer := pair[0] + pair[1] - c.rank
 		exchange := func(b Buffer) error {
@@ -86,13 +91,29 @@ func (c *Comm) pingPong(pair []int) (alpha, beta float64, err error) {
 			}
 			return c.Send(b, peer, 0)
 		}
-		alpha, beta, err = probe(exchange)
+		used := cpuTime()
+		for range smallRounds / 2 {
+			err = errors.Join(err, exchange(Slice(make([]byte, probeSmall))))
+		}
+		work = (cpuTime() - used) / (smallRounds / 2) // of one send and one receive
+		if err == nil {
+			alpha, beta, err = probe(exchange)
+		}
 		alpha, beta = alpha/2, beta/2 // there and back
 	}
 	if err != nil {
-		return 0, 0, err
+		return 0, 0, 0, err
 	}
-	return alpha, beta, c.Barrier()
+	return alpha, beta, work, c.Barrier()
+}
+
+// cpuTime returns the CPU time of this process, in seconds.
+func cpuTime() float64 {
+	var u unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
+		return 0 // it does not fail for the process itself
+	}
+	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9
 }
 
 // shift measures the same while all ranks send to the next one.

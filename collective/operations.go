@@ -23,6 +23,9 @@ func (c *Comm) allReduce(dst, src Buffer, op Op, async bool) *Handle {
 		r.sched = c.schedule(KindAllReduce, k.algorithm, 0, dst.bytes())
 		r.block = evenly(&dst, r.sched.Blocks)
 		err := r.execute()
+		if m, ok := dst.mem.(rounder); ok && err == nil {
+			m.Round(dst.off, dst.n) // some ranks have sent the result, and others not
+		}
 		r.average(&dst, err)
 		return err
 	})
@@ -48,7 +51,7 @@ func (c *Comm) reduce(dst, src Buffer, op Op, root int, async bool) *Handle {
 	return c.collective(k, async, func(r *run) error {
 		work := dst
 		if c.rank != root {
-			work = c.scratch(src.typ, src.n)
+			work = c.scratch(&src, src.n)
 		}
 		copyElements(&work, &src)
 		r.sched = c.schedule(KindReduce, k.algorithm, root, src.bytes())
@@ -126,7 +129,7 @@ func (c *Comm) reduceScatter(dst, src Buffer, counts []int, op Op, async bool) *
 	k := call{name: string(KindReduceScatter), typ: src.typ, op: op, count: src.n, root: -1}
 	k.algorithm = c.pick(KindReduceScatter, src.bytes())
 	return c.collective(k, async, func(r *run) error {
-		work := c.scratch(src.typ, src.n)
+		work := c.scratch(&src, src.n)
 		copyElements(&work, &src)
 		r.sched = c.schedule(KindReduceScatter, k.algorithm, 0, src.bytes())
 		r.block = at(&work, starts)
@@ -182,6 +185,8 @@ func pair(a, b *Buffer, timesA, timesB int, op Op) error {
 	switch {
 	case !a.typ.Valid() || a.typ != b.typ:
 		return fmt.Errorf("%w: vectors of %v and %v", ErrArguments, a.typ, b.typ)
+	case a.memory().WireSize() != b.memory().WireSize():
+		return fmt.Errorf("%w: one vector is compressed and the other is not", ErrArguments)
 	case a.n < 0 || b.n < 0 || a.n > link.MaxMessage/8 || b.n > link.MaxMessage/8:
 		return fmt.Errorf("%w: %d and %d elements, at most 2^37", ErrArguments, a.n, b.n)
 	case a.n*timesB != b.n*timesA:
@@ -227,8 +232,12 @@ func (c *Comm) layout(whole, own *Buffer, counts []int, rank int) ([]int, error)
 	return starts, pair(whole, whole, 1, 1, 0)
 }
 
-// scratch returns memory for a vector, until the end of the operation. Operations of a communicator follow each other.
-func (c *Comm) scratch(t Type, n int) Buffer {
+// scratch returns memory for a vector of the kind of another one, until the end of the operation. Operations of a communicator follow each other.
+func (c *Comm) scratch(like *Buffer, n int) Buffer {
+	t := like.typ
+	if like.mem != nil {
+		return InMemory(like.mem.Scratch(n), t, n)
+	}
 	words := (n*t.Size() + 7) / 8 // aligned for each type
 	if cap(c.words) < words {
 		c.words = make([]uint64, words)
