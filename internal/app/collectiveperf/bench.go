@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/millrace/millrace/collective"
 )
 
@@ -33,6 +35,7 @@ type Result struct {
 	Worst       float64              `json:"max_us"`
 	Algorithmic float64              `json:"algorithm_gb_per_second"` // bytes of the vector by the median
 	Bus         float64              `json:"bus_gb_per_second"`       // what each link carries, as nccl-tests count it
+	CPU         float64              `json:"cpu_us"`                  // of all ranks, for an operation
 	Estimated   float64              `json:"estimated_us"`
 }
 
@@ -155,6 +158,7 @@ func Run(c *collective.Comm, t Test) (r Result, err error) {
 		return r, err
 	}
 	times := make([]float64, t.Iterations)
+	used := cpuTime()
 	for i := range times {
 		begin := time.Now()
 		if err := do(); err != nil {
@@ -162,6 +166,11 @@ func Run(c *collective.Comm, t Test) (r Result, err error) {
 		}
 		times[i] = float64(time.Since(begin)) / 1e3
 	}
+	cpu := []float64{(cpuTime() - used) / float64(t.Iterations)}
+	if err := c.AllReduce(collective.Slice(cpu), collective.Slice(cpu), collective.Sum); err != nil {
+		return r, err
+	}
+	r.CPU = cpu[0]
 	// Of each iteration the slowest rank counts.
 	if err := c.AllReduce(collective.Slice(times), collective.Slice(times), collective.Max); err != nil {
 		return r, err
@@ -173,6 +182,15 @@ func Run(c *collective.Comm, t Test) (r Result, err error) {
 		r.Bus = r.Algorithmic * busFactor(t.Kind, c.Size())
 	}
 	return r, check()
+}
+
+// cpuTime returns the CPU time of this process, in microseconds.
+func cpuTime() float64 {
+	var u unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
+		return 0 // it does not fail for the process itself
+	}
+	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e3
 }
 
 // busFactor is by how much the bytes through a rank's link exceed those of the vector, at least, as in nccl-tests.
