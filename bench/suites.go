@@ -23,6 +23,7 @@ var suites = []harness.Suite{
 	gatewaySuite,
 	shimSuite,
 	takeover,
+	collectiveSuite,
 }
 
 func suiteNamed(name string) (harness.Suite, bool) {
