@@ -99,6 +99,8 @@ type Info struct {
 	Fault  string // why the GPU is no longer used and the CPU does its work; "" while it works
 	Redone uint64 // packets in flight on the GPU when it was lost, processed again on the CPU
 
+	Retreats uint64 // times that the batches of a GPU were late, so that the CPU does its work for a while
+
 	Backends     []BackendStats // what each back end has done, the CPU's first
 	Calibrations []Calibration  // of the back ends, where they were measured
 }

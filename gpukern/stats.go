@@ -10,6 +10,7 @@ type EngineStats struct {
 	Ops          string              `json:"ops"`
 	Backends     []BackendStats      `json:"backends"`
 	Redone       uint64              `json:"redone_packets"` // in flight on a GPU when it was lost, processed again on the CPU
+	Retreats     uint64              `json:"retreats"`       // times that "auto" left a GPU whose batches were late
 	Fault        string              `json:"fault"`          // why a GPU is no longer used; "" where none failed
 	Calibrations []CalibrationReport `json:"calibrations"`   // empty where nothing was measured
 
@@ -22,7 +23,9 @@ type BackendStats struct {
 	Name    string  `json:"name"` // "cpu", "cuda"
 	Packets uint64  `json:"packets"`
 	Batches uint64  `json:"batches"`
-	Share   float64 `json:"share"` // of the batches that either back end could do, now, 0 to 1; of several engines the mean
+	WaitNs  uint64  `json:"wait_ns"`      // with "auto": sum of the times from Submit to the return of a batch
+	Late    uint64  `json:"late_batches"` // with "auto": those of the GPU that took longer than the engine's budget, 100 us
+	Share   float64 `json:"share"`        // of the batches that either back end could do, now, 0 to 1; of several engines the mean
 }
 
 // CalibrationReport is a Calibration for reports.
@@ -56,6 +59,7 @@ func (a *EngineStats) Add(i Info) {
 		a.Fault = i.Fault
 	}
 	a.Redone += i.Redone
+	a.Retreats += i.Retreats
 	for _, w := range i.Backends {
 		a.add(w)
 	}
@@ -72,6 +76,8 @@ func (a *EngineStats) add(w BackendStats) {
 	a.using[i]++
 	b.Packets += w.Packets
 	b.Batches += w.Batches
+	b.WaitNs += w.WaitNs
+	b.Late += w.Late
 	b.Share += (w.Share - b.Share) / float64(a.using[i])
 }
 

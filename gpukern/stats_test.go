@@ -16,17 +16,23 @@ func TestEngineStatsAddEnginesUp(t *testing.T) {
 		CPU: CostModel{1, 2, 3}, GPU: CostModel{4, 5, 6},
 	}}
 	var a EngineStats
-	a.Add(Info{Name: "cpu", Device: "amd64", Ops: OpParse | OpHash, Backends: []BackendStats{{"cpu", 0, 0, 0.375}}}) // one that does without
+	a.Add(Info{Name: "cpu", Device: "amd64", Ops: OpParse | OpHash, Backends: []BackendStats{{Name: "cpu", Share: 0.375}}}) // one that does without
 	for i, fault := range []string{"", "lost", "also lost", ""} {
 		n := uint64(i)
 		a.Add(Info{
-			Name: "auto", Device: "amd64 and GPU", Ops: OpParse | OpHash, Redone: n, Fault: fault, Calibrations: choices,
-			Backends: []BackendStats{{"cpu", 10 + n, 1, 0.25 * float64(i)}, {"cuda", 100 * n, n, 1 - 0.25*float64(i)}},
+			Name: "auto", Device: "amd64 and GPU", Ops: OpParse | OpHash, Redone: n, Retreats: 2 * n, Fault: fault, Calibrations: choices,
+			Backends: []BackendStats{
+				{Name: "cpu", Packets: 10 + n, Batches: 1, WaitNs: n, Share: 0.25 * float64(i)},
+				{Name: "cuda", Packets: 100 * n, Batches: n, WaitNs: 1000 * n, Late: n, Share: 1 - 0.25*float64(i)},
+			},
 		})
 	}
 	want := EngineStats{
-		Name: "auto", Device: "amd64 and GPU", Ops: "parse+hash", Redone: 6, Fault: "lost",
-		Backends:     []BackendStats{{Name: "cpu", Packets: 46, Batches: 4, Share: 0.375}, {Name: "cuda", Packets: 600, Batches: 6, Share: 0.625}},
+		Name: "auto", Device: "amd64 and GPU", Ops: "parse+hash", Redone: 6, Retreats: 12, Fault: "lost",
+		Backends: []BackendStats{
+			{Name: "cpu", Packets: 46, Batches: 4, WaitNs: 6, Share: 0.375},
+			{Name: "cuda", Packets: 600, Batches: 6, WaitNs: 6000, Late: 6, Share: 0.625},
+		},
 		Calibrations: []CalibrationReport{{"parse+hash", 64, 12, 34, CostReport{1, 2, 3}, CostReport{4, 5, 6}, choices[0].String()}},
 	}
 	if diff := cmp.Diff(want, a, cmpopts.IgnoreUnexported(EngineStats{}), cmpopts.EquateApprox(0, 1e-9)); diff != "" {
@@ -43,7 +49,7 @@ func TestTheCPUCountsWhatItHasDone(t *testing.T) {
 	for range 2 { // the second finds no room
 		_ = c.Submit(b)
 	}
-	if diff := cmp.Diff([]BackendStats{{"cpu", 3, 1, 1}}, c.Info().Backends); diff != "" {
+	if diff := cmp.Diff([]BackendStats{{Name: "cpu", Packets: 3, Batches: 1, Share: 1}}, c.Info().Backends); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -112,12 +112,34 @@ func writeEngine(w *metrics.Writer, i *gpukern.Info, loop metrics.Label) {
 		w.Counter("millrace_engine_batches_total", "Batches that a back end has looked at.", b.Batches, loop, backend)
 		w.Gauge("millrace_engine_share", "Share of the batches that either back end could do, now.", b.Share, loop, backend)
 	}
+	if i.Name == "auto" {
+		writeWaits(w, i, loop)
+	}
 	w.Counter("millrace_engine_redone_packets_total", "Packets that were in a GPU when it was lost, and were done again on the CPU.", i.Redone, loop)
 	fault := 0.0
 	if i.Fault != "" {
 		fault = 1
 	}
 	w.Gauge("millrace_engine_fault", "1 since the GPU was given up and the CPU does its work.", fault, loop)
+}
+
+// writeWaits writes what "auto" measures of the batches.
+func writeWaits(w *metrics.Writer, i *gpukern.Info, loop metrics.Label) {
+	backends := i.Backends
+	w.Rows(metrics.CounterKind, "millrace_engine_wait_seconds_total", "Time from the submission of batches to their return by a back end.",
+		func(yield func([]metrics.Label, float64) bool) {
+			for _, b := range backends {
+				if !yield([]metrics.Label{loop, {Name: "backend", Value: b.Name}}, float64(b.WaitNs)/1e9) {
+					return
+				}
+			}
+		})
+	late := uint64(0)
+	for _, b := range backends {
+		late += b.Late
+	}
+	w.Counter("millrace_engine_late_batches_total", "Batches that the GPU had for longer than they may wait.", late, loop)
+	w.Counter("millrace_engine_retreats_total", "Times that the GPU was left for a while, as its batches were late.", i.Retreats, loop)
 }
 
 // writeVerdicts writes what was measured of the back ends.

@@ -133,6 +133,29 @@ func TestEnginesAreMeasured(t *testing.T) {
 	}
 }
 
+// TestWaitsAreMetrics: of "auto", which measures them, and of no other engine.
+func TestWaitsAreMetrics(t *testing.T) {
+	for _, name := range []string{"auto", "cuda"} {
+		r := metrics.NewRegistry(metrics.Build{})
+		i := gpukern.Info{Name: name, Retreats: 3, Backends: []gpukern.BackendStats{
+			{Name: "cpu", Packets: 1, Batches: 1, WaitNs: 2e9}, {Name: "cuda", Packets: 2, Batches: 2, WaitNs: 5e8, Late: 7},
+		}}
+		r.Add(func(w *metrics.Writer) { writeEngine(w, &i, metrics.Label{Name: "loop", Value: "1"}) })
+		var b strings.Builder
+		if err := r.WriteText(&b, metrics.Selection{}); err != nil {
+			t.Fatal(err)
+		}
+		for _, line := range []string{
+			`millrace_engine_wait_seconds_total{backend="cpu",loop="1"} 2`, `millrace_engine_wait_seconds_total{backend="cuda",loop="1"} 0.5`,
+			`millrace_engine_late_batches_total{loop="1"} 7`, `millrace_engine_retreats_total{loop="1"} 3`,
+		} {
+			if strings.Contains(b.String(), line+"\n") != (name == "auto") {
+				t.Errorf("%s: %s is not as it should be in:\n%s", name, line, &b)
+			}
+		}
+	}
+}
+
 func TestVerdictsAreMetricsAndLogged(t *testing.T) {
 	n, _, log := withEngines(t, "auto", 2)
 	choices := n.engines[0].Info().Calibrations

@@ -54,9 +54,16 @@ func showEngine(c *console, a *gpukern.EngineStats) {
 	if len(a.Backends) > 1 {
 		var did []string
 		for _, b := range a.Backends {
-			did = append(did, fmt.Sprintf("%s %s packets in %s batches, share %.0f %%", b.Name, group(b.Packets), group(b.Batches), 100*b.Share))
+			wait := ""
+			if b.WaitNs > 0 && b.Batches > 0 {
+				wait = fmt.Sprintf(" of %.1f us", float64(b.WaitNs)/float64(b.Batches)/1000)
+			}
+			did = append(did, fmt.Sprintf("%s %s packets in %s batches%s, share %.0f %%", b.Name, group(b.Packets), group(b.Batches), wait, 100*b.Share))
 		}
 		c.line("", "%s", strings.Join(did, "; "))
+	}
+	if a.Retreats > 0 {
+		c.line("", "%s", c.paint(red, fmt.Sprintf("the GPU was too slow %s times, and the CPU did its work for a while: does another program use it?", group(a.Retreats))))
 	}
 	if a.Fault != "" {
 		c.line("", "%s", c.paint(red, fmt.Sprintf("the GPU has failed, the CPU does its work: %s; %s packets were processed again", a.Fault, group(a.Redone))))

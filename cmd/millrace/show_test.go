@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 
 	"github.com/millrace/millrace/gpukern"
@@ -28,6 +29,10 @@ func TestEngineSharesAndCalibrationsAreShown(t *testing.T) {
 		"           cpu 1,234 packets in 5 batches, share 75 %; cuda 7 packets in 1 batches, share 25 %\n"
 	const verdict = "calibrated parse, 64 B: never on the GPU here; CPU 0.10 us + n*10.0 ns, 100.0 Mpps; GPU 5.00 us + n*1.0 ns, 50.0 Mpps\n"
 	check(both + verdict)
+	a.Backends[1].WaitNs, a.Retreats = 12_340, 2
+	check(strings.Replace(both, "1 batches,", "1 batches of 12.3 us,", 1) +
+		"           the GPU was too slow 2 times, and the CPU did its work for a while: does another program use it?\n" + verdict)
+	a.Backends[1].WaitNs, a.Retreats = 0, 0
 	a.Fault, a.Redone = "gone", 1000
 	check(both + "           the GPU has failed, the CPU does its work: gone; 1,000 packets were processed again\n" + verdict)
 }

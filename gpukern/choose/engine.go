@@ -37,6 +37,8 @@ const (
 type entry struct {
 	b    *packet.Batch
 	back bool  // the back end has returned it
+	late bool  // it is counted as late
+	to   int   // the back end
 	at   int64 // when it was submitted
 }
 
@@ -45,6 +47,12 @@ const (
 	windowPackets = 4096
 	windowTime    = int64(2 * time.Millisecond)
 )
+
+// lateBatches are so many late ones that they are no chance.
+const lateBatches = 4
+
+// mostPatience bounds the windows that a GPU is left alone for: four seconds or more.
+const mostPatience = 64 * pauseWindows
 
 // Engine distributes batches over two engines. It belongs to one loop, as they do. Load and Info may be called
 // from any goroutine.
@@ -70,10 +78,14 @@ type Engine struct {
 	since, spent int64 // ns
 	packets      int
 	stalled      int64 // since when Submit answers "full"; 0 is not
-	late         int   // batches of the GPU beyond the budget
+	returned     int   // batches that the GPU returned, or is late with
+	late         int   // those beyond the budget
+	polled       int64 // when Poll was called last
 
-	split  split // share of the GPU, for others to read
-	closed bool
+	patience int      // windows until the GPU is tried again, after a retreat from it
+	split    split    // share of the GPU, for others to read
+	counts   counters // the same of what it has done
+	closed   bool
 }
 
 var _ gpukern.Engine = (*Engine)(nil)
@@ -101,8 +113,9 @@ func New(cfg Config) *Engine {
 	e.fifo = make([]entry, depth)
 	e.done = make([]*packet.Batch, depth)
 	e.group = make([]*packet.Batch, 0, depth)
-	e.climber = newHillClimber(1)
+	e.climber, e.patience = newHillClimber(1), pauseWindows
 	e.since = e.cfg.Now()
+	e.polled = e.since
 	e.fixed = free
 	if cfg.CPU.Info().Ops&stateful != 0 {
 		e.fixed = onCPU
@@ -156,7 +169,7 @@ func (e *Engine) submit(now int64, b *packet.Batch) error {
 		e.credit = debt // the loop will come with it again
 		return err
 	}
-	e.push(entry{b: b, at: now})
+	e.push(entry{b: b, to: onCPU, at: now})
 	return nil
 }
 
@@ -175,7 +188,7 @@ func (e *Engine) gather(now int64, b *packet.Batch, from int) {
 	if len(e.group) == 0 {
 		e.groupSince = now
 	}
-	e.push(entry{b: b, at: now})
+	e.push(entry{b: b, to: onGPU, at: now})
 	e.group = append(e.group, b)
 	e.groupPackets += len(b.D)
 	if e.groupPackets >= from {
@@ -192,6 +205,7 @@ func (e *Engine) closeGroup() {
 			if errors.Is(err, gpukern.ErrFull) || !e.redirect(b) {
 				break
 			}
+			e.at(e.find(b, 0)).to = onCPU
 		}
 		e.groupPackets -= len(b.D)
 		n++
@@ -270,6 +284,8 @@ func (e *Engine) Poll(done []*packet.Batch) int {
 	for to := range e.back {
 		e.reclaim(now, to)
 	}
+	e.overdue(now)
+	e.polled = now
 	n := 0
 	for n < len(done) && e.held > 0 && e.at(0).back {
 		x := e.at(0)
@@ -295,11 +311,40 @@ func (e *Engine) reclaim(now int64, to int) {
 		at = e.find(b, at)
 		x := e.at(at)
 		x.back = true
-		if to == onGPU && now-x.at > int64(e.cfg.Budget) {
-			e.late++
+		e.counts.wait[to].Add(now - x.at)
+		if to != onGPU {
+			continue
 		}
+		if !x.late {
+			e.returned++
+		}
+		e.judge(now, x)
 	}
 	clear(e.done[:n])
+}
+
+// overdue counts the oldest batch as late, which all others wait behind, while the GPU still has it.
+func (e *Engine) overdue(now int64) {
+	if e.held == 0 {
+		return
+	}
+	if x := e.at(0); x.to == onGPU && !x.back && !x.late {
+		if e.judge(now, x); x.late {
+			e.returned++
+		}
+	}
+}
+
+// judge counts a batch of the GPU as late if it is beyond the budget. A loop that was away itself, as others had its core, does not
+// know when the batch was ready.
+func (e *Engine) judge(now int64, x *entry) {
+	budget := int64(e.cfg.Budget)
+	if x.late || now-x.at <= budget || now-e.polled > budget/2 {
+		return
+	}
+	x.late = true
+	e.late++
+	e.counts.late.Add(1)
 }
 
 // find returns the position of a batch in flight, searching from a position on.
@@ -314,20 +359,45 @@ func (e *Engine) find(b *packet.Batch, from int) int {
 
 // endWindow ends the window when it is long enough, and changes the share by what it cost.
 func (e *Engine) endWindow(now int64) {
-	if e.packets < windowPackets || now-e.since < windowTime {
+	if !e.outpaced(now) && (e.packets < windowPackets || now-e.since < windowTime) {
 		return
 	}
 	switch {
 	case e.fixed != free: // nothing to move
 	case e.back[onGPU].Info().Fault != "":
 		e.climber.reset(0)
+	case e.late > 0 && e.late*2 >= e.returned:
+		e.retreat()
 	case e.late > 0 && e.late*100 > e.packets/smallBatch:
 		e.climber.reset(e.climber.share / 2)
 	default:
+		if e.returned > 0 && !e.climber.trying {
+			e.patience = pauseWindows
+		}
 		e.climber.observe(float64(e.spent) / float64(e.packets))
 	}
 	e.split.store(e.climber.share)
-	e.since, e.spent, e.packets, e.late = now, 0, 0, 0
+	e.since, e.spent, e.packets, e.late, e.returned = now, 0, 0, 0, 0
+}
+
+// outpaced reports that the window need not have its packets to tell that the GPU is too slow: at a low rate those come after seconds.
+// A GPU that was left before is left at the first late batch.
+func (e *Engine) outpaced(now int64) bool {
+	if e.fixed != free || e.climber.share == 0 || e.late == 0 || e.late*2 < e.returned {
+		return false
+	}
+	return now-e.since >= windowTime || e.late >= lateBatches || e.patience > pauseWindows
+}
+
+// retreat leaves the GPU, whose batches are late: another program has it, say. Each time in a row that it proves too slow it is left alone
+// for longer, up to mostPatience.
+func (e *Engine) retreat() {
+	if e.climber.share > 0 {
+		e.counts.retreats.Add(1)
+	}
+	e.climber.reset(0)
+	e.climber.pause = e.patience
+	e.patience = min(4*e.patience, mostPatience)
 }
 
 // Load replaces the tables of both back ends, or of none: the GPU, which may have no room, goes first.

@@ -13,19 +13,30 @@ type split struct{ bits atomic.Uint64 }
 func (s *split) store(v float64) { s.bits.Store(math.Float64bits(v)) }
 func (s *split) load() float64   { return math.Float64frombits(s.bits.Load()) }
 
+// counters are what the loop counts, and other goroutines read.
+type counters struct {
+	wait     [backends]atomic.Int64 // ns from Submit to the return of batches
+	late     atomic.Uint64          // batches of the GPU beyond the budget
+	retreats atomic.Uint64
+}
+
 // Info describes the engine, and what both back ends have done. What the GPU's engine did on the CPU, its
 // GPU being lost, is the CPU's.
 func (e *Engine) Info() gpukern.Info {
 	cpu, gpu := e.back[onCPU].Info(), e.back[onGPU].Info()
 	info := gpukern.Info{
 		Name: "auto", Device: cpu.Device + " and " + gpu.Device, Ops: cpu.Ops, Depth: len(e.fifo),
-		Fault: gpu.Fault, Redone: gpu.Redone, Calibrations: e.cfg.Calibrations, NewBatch: gpu.NewBatch,
+		Fault: gpu.Fault, Redone: gpu.Redone, Retreats: e.counts.retreats.Load(), Calibrations: e.cfg.Calibrations, NewBatch: gpu.NewBatch,
 	}
 	share := e.split.load()
 	if gpu.Fault != "" {
 		share = 0
 	}
 	info.Backends = []gpukern.BackendStats{{Name: cpu.Name, Share: 1 - share}, {Name: gpu.Name, Share: share}}
+	for to := range info.Backends {
+		info.Backends[to].WaitNs = uint64(e.counts.wait[to].Load())
+	}
+	info.Backends[onGPU].Late = e.counts.late.Load()
 	for _, of := range [...]gpukern.Info{cpu, gpu} {
 		for _, w := range of.Backends {
 			to := &info.Backends[onCPU]
