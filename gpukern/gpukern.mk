@@ -2,7 +2,7 @@
 
 MUST_GPU ?=
 
-.PHONY: kernels ptxas nvdisasm sass gpu-test gpu-bench gpu-soak gpu-sanitize cavp
+.PHONY: kernels ptxas nvdisasm sass gpu-test gpu-bench gpu-soak gpu-sanitize gpu-sanitize-pubkey cavp
 
 gpu-test: ## the tests of the kernels and engines on the GPU; without one it says what is missing, and fails with MUST_GPU=1
 	@out=$$(MILLRACE_MUST_GPU=$(MUST_GPU) $(GO) test -count=1 -v -run '^TestGPUIsWhatTheKernelsNeed$$' ./gpukern/cuda 2>&1) || { echo "$$out"; exit 1; }; \
@@ -37,9 +37,18 @@ cavp: ## all vectors of NIST's files in the folder MILLRACE_CAVP, on every form 
 SANITIZED := HeaderPassIs|Search|EngineFinds|EngineKeeps|Bulk|Resident
 SANITIZED_EXPRESSIONS := Expressions(Along|In)
 SANITIZED_PUBKEY := NoSecretStays/gpu
+# The kernels of public keys share no memory between threads (TestNoThreadsShareMemory): racecheck and synccheck have the smallest
+# calls that reach each kernel, six to eleven operations.
+RACED_PUBKEY := (AWrong(RSA|Ed25519|)KeyIsFound|X25519Vectors|KeysThatAreNone)/gpu
 SANITIZED_SYMMETRIC := (EveryLength|Place|Resident|Forged|Standard|Stays|Forgotten)/.*gpu
 sanitize = $(GO) test -c -ldflags=-linkmode=external -o $(BIN)/sanitized.test ./$(1) && (cd $(1) && for tool in $(3); do \
 	MILLRACE_MUST_GPU=1 compute-sanitizer --tool $$tool --error-exitcode 1 $(abspath $(BIN))/sanitized.test -test.timeout 15m -test.run '$(2)' || exit 1; done)
+
+gpu-sanitize-pubkey: export CGO_ENABLED = 1
+gpu-sanitize-pubkey: ## only races and barriers of the kernels of public keys, in the smallest calls
+	@command -v compute-sanitizer >/dev/null || { echo "compute-sanitizer is not installed: it comes with the CUDA toolkit"; exit 1; }
+	@mkdir -p $(BIN)
+	$(call sanitize,gpukern/cuda/pubkey,$(RACED_PUBKEY),racecheck synccheck)
 
 gpu-sanitize: export CGO_ENABLED = 1
 gpu-sanitize: ## the tests of the GPU under NVIDIA's compute-sanitizer: memory, races in shared memory, what was never written, barriers
@@ -48,6 +57,7 @@ gpu-sanitize: ## the tests of the GPU under NVIDIA's compute-sanitizer: memory, 
 	$(call sanitize,gpukern/cuda,$(SANITIZED),memcheck racecheck)
 	$(call sanitize,gpukern/cuda,$(SANITIZED_EXPRESSIONS),memcheck racecheck initcheck synccheck)
 	$(call sanitize,gpukern/cuda/pubkey,$(SANITIZED_PUBKEY),memcheck initcheck)
+	$(MAKE) gpu-sanitize-pubkey
 	$(call sanitize,gpukern/cuda/symmetric,$(SANITIZED_SYMMETRIC),memcheck racecheck)
 
 # Kernels are PTX for sm_80 and later; the driver translates them for the GPU that it finds. NAME.sm_90.cu

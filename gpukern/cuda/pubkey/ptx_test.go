@@ -1,6 +1,8 @@
 package pubkey
 
 import (
+	"bytes"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -34,6 +36,25 @@ func TestEveryKernelIsCompiled(t *testing.T) {
 		}
 		if want, got := names(source, cu), names(entry, ptx); !reflect.DeepEqual(got, want) {
 			t.Errorf("%s has %v, its PTX %v", file, want, got)
+		}
+	}
+}
+
+// TestNoThreadsShareMemory: no kernel has shared memory or a barrier, so that threads cannot race in it.
+func TestNoThreadsShareMemory(t *testing.T) {
+	files, err := fs.Glob(images.Files, "*.ptx")
+	if err != nil || len(files) < 6 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	for _, name := range files {
+		ptx, err := images.Files.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, word := range []string{".shared", "bar.", "barrier.", "shfl."} {
+			if bytes.Contains(ptx, []byte(word)) {
+				t.Errorf("%s has %q: its threads are not alone", name, word)
+			}
 		}
 	}
 }
