@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -91,9 +92,9 @@ func operands(text string) []string {
 	return strings.Split(text, ", ")
 }
 
-// link finds the targets of jumps, which the assembler's text does not have: by the labels of the source.
+// link finds the targets of jumps, which the assembler's text does not have: by the labels of the source, within the function.
 func (p *Program) link(source []string) error {
-	labels := map[string]int{} // the first instruction behind a label
+	labels := map[string][]int{} // the first instructions behind labels of a name
 	for n, text := range source {
 		name, _, found := strings.Cut(text, ":")
 		if !found || name == "" || strings.ContainsAny(name, " \t/#") {
@@ -103,7 +104,7 @@ func (p *Program) link(source []string) error {
 		for at < len(p.code) && p.code[at].line <= n+1 {
 			at++
 		}
-		labels[name] = at
+		labels[name] = append(labels[name], at)
 	}
 	for i := range p.code {
 		in := &p.code[i]
@@ -111,20 +112,28 @@ func (p *Program) link(source []string) error {
 			continue
 		}
 		words := strings.Fields(source[in.line-1])
-		at, found := labels[words[len(words)-1]]
-		if _, known := conditions[in.op]; !found || !known {
+		targets := labels[words[len(words)-1]]
+		k := slices.IndexFunc(targets, func(at int) bool { return p.functionOf(at) == p.functionOf(i) })
+		if _, known := conditions[in.op]; k < 0 || !known {
 			return fmt.Errorf("avx512: %s: the jump is not known", in.text)
 		}
-		in.target = at
+		in.target = targets[k]
 	}
 	return nil
 }
 
-// Has reports whether the program has a function.
-func (p *Program) Has(function string) bool { _, found := p.functions[function]; return found }
+// functionOf returns where the function of an instruction begins.
+func (p *Program) functionOf(at int) (begin int) {
+	for _, first := range p.functions {
+		if first <= at {
+			begin = max(begin, first)
+		}
+	}
+	return begin
+}
 
-// Call runs a function. Arguments are uint64 or unsafe.Pointer. It returns how many instructions it took.
-func (p *Program) Call(function string, arguments ...any) (steps int) {
+// Call runs a function. Arguments are uint64 or unsafe.Pointer. It returns how many instructions it took, by their names.
+func (p *Program) Call(function string, arguments ...any) map[string]int {
 	at, found := p.functions[function]
 	if !found {
 		panic("avx512: there is no function " + function)
@@ -140,9 +149,10 @@ func (p *Program) Call(function string, arguments ...any) (steps int) {
 			panic(fmt.Sprintf("avx512: an argument of type %T", a))
 		}
 	}
+	steps := map[string]int{}
 	for {
 		in := &p.code[at]
-		steps++
+		steps[in.op]++
 		switch {
 		case in.op == "RET":
 			return steps
