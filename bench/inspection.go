@@ -301,6 +301,8 @@ var inspectionGatewaySuite = harness.Suite{
 			"time of the gateway's process for a packet.",
 		"One flow of full packets shows the search, many flows of 64 bytes all else. Datagrams are not joined where rules are, so " +
 			"none does not join them either: it has a limit on packets that nothing reaches.",
+		"The row on HTTP forwards connections of HTTP, whose requests and responses all rules of a folder are evaluated on (MILLRACE_RULES, " +
+			"ET-open for the published figures), or rules of the same shape where none is named.",
 		"cuda has a GPU search the payloads.",
 	},
 	Open: openL4((*l4Bench).inspected),
@@ -327,7 +329,8 @@ func (b *l4Bench) inspected() ([]harness.Measure, error) {
 	}
 	many := b.inspectedMeasure("UDP 64 B, 16 384 flows", manyFlows, 64, contestants, b.liveFrames)
 	one := b.inspectedMeasure("UDP 1242 B, 1 flow of a socket", 1, 1242, contestants, nil)
-	return []harness.Measure{many, one}, nil
+	http, err := b.inspectedHTTP()
+	return []harness.Measure{many, one, http}, err
 }
 
 func (b *l4Bench) inspectedMeasure(name string, flows uint, size int, contestants []forwarder, send sender64) harness.Measure {

@@ -28,6 +28,7 @@ type gatewayConfig struct {
 	Deny     string // file of listed prefixes; empty is none
 	Kernel   bool   // the kernel forwards established connections
 	Rules    string // file of inspection rules, in mode detect; empty is none
+	Home     bool   // variables of addresses in them are any
 	Engine   string // empty is the default
 	Apart    bool   // datagrams are not joined
 }
@@ -44,7 +45,7 @@ engine: {{.Engine}}
 limits: {packets: 1000000000}
 {{- end}}
 {{- if .Rules}}
-inspection: {alerts: {file: alerts.json}, policies: [{name: all, rules: {{.Rules}}}]}
+inspection: {alerts: {file: alerts.json}{{if .Home}}, variables: [{{range $i, $n := .Networks}}{{if $i}}, {{end}}"{{$n}}=any"{{end}}]{{end}}, policies: [{name: all, rules: {{.Rules}}}]}
 {{- end}}
 {{- if .Kernel}}
 kernel_flows: on
@@ -81,7 +82,8 @@ func (c gatewayConfig) render() (string, error) {
 		Front, Back, Address, Backend string
 		HashSize                      int
 		UDPPorts                      []int
-	}{gatewayConfig: c, Front: role.FrontDev, Back: role.BackDev, Address: serviceAddr, Backend: backendAddr, HashSize: 65537}
+		Networks                      []string
+	}{Networks: role.InspectionNetworks(), gatewayConfig: c, Front: role.FrontDev, Back: role.BackDev, Address: serviceAddr, Backend: backendAddr, HashSize: 65537}
 	if c.Services > 1 {
 		data.HashSize = 251
 	}
