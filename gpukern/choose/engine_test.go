@@ -308,6 +308,17 @@ func TestWhatTheGPURefusesTheCPUDoes(t *testing.T) {
 	}
 }
 
+// TestRefusedBatchesAreTheCPUs: the time that they take is not the GPU's.
+func TestRefusedBatchesAreTheCPUs(t *testing.T) {
+	w := new(world)
+	c, g := fakes(w, 10, 1)
+	g.refuse = errors.New("broken")
+	e := engineOf(w, c, g, always)
+	if err := e.Submit(batchOf(64)); err != nil || e.held != 1 || e.at(0).to != onCPU {
+		t.Errorf("%v, %d batches, %+v", err, e.held, e.at(0))
+	}
+}
+
 func TestStateKeepsToOneBackEnd(t *testing.T) {
 	for _, tc := range []struct {
 		choices []gpukern.Calibration

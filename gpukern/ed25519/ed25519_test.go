@@ -414,3 +414,34 @@ func TestTimeDependsOnNoSecret(t *testing.T) {
 		}
 	}, func() { p.nonces(requests) })
 }
+
+// TestFaultsOfTheHostAreFound: in the encoding of R or in either coordinate, with all else computed from it.
+func TestFaultsOfTheHostAreFound(t *testing.T) {
+	for name, spoil := range map[string]func(p *Pass, encoding *[32]byte){
+		"encoding": func(_ *Pass, encoding *[32]byte) { encoding[3] ^= 1 },
+		"x": func(p *Pass, encoding *[32]byte) {
+			copy(p.key.x, p.c.two)
+			p.encodeLane(encoding, &p.key, 0)
+		},
+		"y": func(p *Pass, encoding *[32]byte) {
+			copy(p.key.y, p.c.two)
+			p.encodeLane(encoding, &p.key, 0)
+		},
+		"none": func(*Pass, *[32]byte) {},
+	} {
+		_, key := newKey(t)
+		p, requests := NewPass(), []Request{{Key: key, Message: []byte("m")}}
+		p.nonces(requests)
+		r := &requests[0]
+		encoding := [32]byte(r.Signature[:32])
+		spoil(p, &encoding)
+		k := hash(encoding[:], key.public[:], r.Message)
+		s := product(&k, &key.a)
+		s = sum(&s, &p.r[0])
+		copy(r.Signature[:], encoding[:])
+		s.put(r.Signature[32:])
+		if p.check(requests); r.Right != (name == "none") {
+			t.Errorf("%s: right %v", name, r.Right)
+		}
+	}
+}

@@ -298,3 +298,27 @@ func BenchmarkForms(b *testing.B) {
 		}
 	}
 }
+
+// TestBytesAreReduced up to the longest factors: one subtraction of multiples of 2^255 is not enough.
+func TestBytesAreReduced(t *testing.T) {
+	each(t, func(t *testing.T, f *Form) {
+		e := Element(Rows(rows))
+		for _, bits := range []uint{255, 256, 257, f.radix * rows} {
+			for below := range int64(40) {
+				x := new(big.Int).Lsh(big.NewInt(1), bits)
+				x.Sub(x, big.NewInt(1+below))
+				var l limbs
+				rest := new(big.Int).Set(x)
+				for i := range l {
+					l[i] = new(big.Int).And(rest, big.NewInt(1<<f.radix-1)).Uint64()
+					rest.Rsh(rest, f.radix)
+				}
+				l[rows-1] += rest.Uint64() << f.radix
+				f.setLimbs(e, 1, &l)
+				if got := laneOf(t, f, e, 1); got.Cmp(x) != 0 { // it compares the encoding
+					t.Fatalf("%x is %x", x, got)
+				}
+			}
+		}
+	})
+}

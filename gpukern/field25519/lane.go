@@ -89,11 +89,9 @@ func (f *Form) CopyLane(dst Element, to int, src Element, from int) {
 // Bytes sets to to the number of a lane, below 2^255 - 19, little-endian.
 func (f *Form) Bytes(to *[Size]byte, e Element, lane int) {
 	w := f.sum(e, lane)
-	for range 2 { // below 2^262, then below 2^255 + 2^13, then below 2^255
-		top := w[3]>>63 | w[4]<<1
-		w[3], w[4] = w[3]&(1<<63-1), 0
-		addWord(&w, 19*top)
-	}
+	top := w[3]>>63 | w[4]<<1 // the number is below 2^262: it is below 2^255 + 2^12 then
+	w[3], w[4] = w[3]&(1<<63-1), 0
+	addWord(&w, 19*top)
 	// x + 19 has bit 255 if x is 2^255 - 19 or more: it is then x minus that, once the bit is gone.
 	less := w
 	addWord(&less, 19)
