@@ -13,7 +13,7 @@ type split struct{ bits atomic.Uint64 }
 func (s *split) store(v float64) { s.bits.Store(math.Float64bits(v)) }
 func (s *split) load() float64   { return math.Float64frombits(s.bits.Load()) }
 
-// counters are what the loop counts, and other goroutines read.
+// counters belong to the loop; any goroutine reads them.
 type counters struct {
 	wait     [backends]atomic.Int64 // ns from Submit to the return of batches
 	late     atomic.Uint64          // batches of the GPU beyond the budget
