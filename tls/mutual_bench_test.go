@@ -58,7 +58,9 @@ func BenchmarkClientCertificate(b *testing.B) {
 		}
 		b.Run(c.name+"/CertificateVerify", func(b *testing.B) { measureCPU(b, c.verify) })
 		b.Run(c.name+"/certificate", func(b *testing.B) {
-			measureCPU(b, func() bool { return leaf.CheckSignature(leaf.SignatureAlgorithm, leaf.RawTBSCertificate, leaf.Signature) == nil })
+			measureCPU(b, func() bool {
+				return leaf.CheckSignature(leaf.SignatureAlgorithm, leaf.RawTBSCertificate, leaf.Signature) == nil
+			})
 		})
 	}
 }
