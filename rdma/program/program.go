@@ -28,7 +28,7 @@ const (
 	mostChannels = 256
 	mostEntries  = 1 << 19 // of all completion queues: 64 MiB
 	mostDepth    = 1 << 15 // of a send or receive queue
-	mostCQE      = 1 << 16 // of a completion queue
+	mostCQE      = 1 << 18 // of a completion queue
 )
 
 // program is a process that uses the context. Its own goroutine does the requests of the control socket and owns the fields,

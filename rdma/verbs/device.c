@@ -57,7 +57,7 @@ EXPORT int ibv_query_device(struct ibv_context *ctx, struct ibv_device_attr *a)
 	*a = (struct ibv_device_attr){
 		.fw_ver = "1.0", .node_guid = htobe64(c->guid), .sys_image_guid = htobe64(c->guid), .max_mr_size = INT64_MAX, .page_size_cap = 0xfffff000,
 		.vendor_id = VENDOR, .vendor_part_id = 1,
-		.max_qp = MAX_OBJECTS, .max_qp_wr = 1 << 15, .max_sge = MAX_ELEMENTS, .max_sge_rd = MAX_ELEMENTS, .max_cq = 4096, .max_cqe = 1 << 16, .max_mr = 8192,
+		.max_qp = MAX_OBJECTS, .max_qp_wr = 1 << 15, .max_sge = MAX_ELEMENTS, .max_sge_rd = MAX_ELEMENTS, .max_cq = 4096, .max_cqe = 1 << 18, .max_mr = 8192,
 		.max_pd = 4096, .max_qp_rd_atom = 16, .max_res_rd_atom = 16 * MAX_OBJECTS, .max_qp_init_rd_atom = 16, .atomic_cap = ATOMIC_HCA, .max_ah = 16384,
 		.max_srq = 1024, .max_srq_wr = 1 << 15, .max_srq_sge = MAX_ELEMENTS, .max_pkeys = 1, .local_ca_ack_delay = 15, .phys_port_cnt = 1,
 	};
