@@ -1,8 +1,10 @@
 package main
 
 import (
+	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/millrace/millrace/internal/testkit/testnet"
 )
@@ -22,6 +24,54 @@ var managed = []struct {
 	{"rstream -S 3000 -C 50 -T v -T n", "rstream -s 198.18.0.1 -S 3000 -C 50 -T v -T n", "custom    2.9k    50"},
 	{"rstream -S 1000000 -C 2 -T v -T a", "rstream -s 198.18.0.1 -S 1000000 -C 2 -T v -T a", "custom    "},
 	{"rdma_server", "rdma_client -s 198.18.0.1", "rdma_client: end 0"},
+}
+
+// foreign are programs of others, which `make interop-rdma` installs.
+var foreign = []struct {
+	server, client, want string
+}{
+	{"ib_write_bw -R -n 50", "ib_write_bw -R -n 50 198.18.0.1", "#iterations"},
+	{"ib_read_lat -R -n 50", "ib_read_lat -R -n 50 198.18.0.1", "#iterations"},
+	{"ib_atomic_bw -R -n 50", "ib_atomic_bw -R -n 50 198.18.0.1", "#iterations"},
+	{"ib_send_bw -R -n 50 -c UD", "ib_send_bw -R -n 50 -c UD 198.18.0.1", "#iterations"},
+	{"ib_write_bw -R -n 50 -q 3", "ib_write_bw -R -n 50 -q 3 198.18.0.1", "#iterations"},
+	{"ib_send_bw -R -n 50 -r 64 --use-srq", "ib_send_bw -R -n 50 -r 64 --use-srq 198.18.0.1", "#iterations"},
+	{"fi_pingpong -p verbs -e msg -I 20", "fi_pingpong -p verbs -e msg -I 20 198.18.0.1", "64k     20      =20"},
+	{"fi_pingpong -p verbs -e dgram -I 20", "fi_pingpong -p verbs -e dgram -I 20 198.18.0.1", "1k      20      =20"},
+	{"fi_pingpong -p verbs;ofi_rxm -e rdm -I 20", "fi_pingpong -p verbs;ofi_rxm -e rdm -I 20 198.18.0.1", "64k     20      =20"},
+}
+
+// TestExecRDMAForeign runs them between two hosts.
+func TestExecRDMAForeign(t *testing.T) {
+	if os.Getenv("MILLRACE_RDMA_FOREIGN") == "" {
+		t.Skip("programs of libfabric and perftest over RDMA-CM, and qperf: `make interop-rdma` installs and runs them")
+	}
+	h := newRDMAHosts(t, "mr-xrfor")
+	for _, c := range foreign {
+		t.Run(c.client, func(t *testing.T) {
+			server := strings.Fields(c.server)
+			testnet.Program(t, server[0])
+			g := *h
+			g.t = t
+			if got, _ := g.serve(server, 1, strings.Fields(c.client)...); !strings.Contains(got, c.want) {
+				t.Error(got)
+			}
+		})
+	}
+	t.Run("qperf", func(t *testing.T) {
+		testnet.Program(t, "qperf")
+		server, _ := h.start(0, "qperf")
+		defer func() { _ = server.Process.Kill(); _ = server.Wait() }()
+		for end := time.Now().Add(60 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+			cmd, out := h.start(1, "qperf", "-t", "1", "-cm1", "198.18.0.1", "rc_bw", "rc_lat", "rc_rdma_write_bw", "rc_rdma_read_lat", "rc_compare_swap_mr")
+			if code := exitCode(t, cmd.Wait()); code == 0 && strings.Contains(out.String(), "msg_rate") {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatal(out)
+			}
+		}
+	})
 }
 
 // TestExecRDMACM connects unmodified programs by librdmacm, between two hosts and between two programs of one.

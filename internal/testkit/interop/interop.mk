@@ -183,15 +183,15 @@ interop-vhost: build ## a Linux guest in QEMU over two vhost-user ports: curl th
 	internal/testkit/vm/vhost.sh $(BIN)/millrace
 	PACKED=1 internal/testkit/vm/vhost.sh $(BIN)/millrace
 
-RDMA_PACKAGES := qemu-system-x86 busybox-static cpio kmod iproute2 rdma-core ibverbs-utils ibverbs-providers perftest rdmacm-utils python3-pyverbs
+RDMA_PACKAGES := qemu-system-x86 busybox-static cpio kmod iproute2 rdma-core ibverbs-utils ibverbs-providers perftest rdmacm-utils python3-pyverbs qperf libfabric-bin
 
-interop-rdma: ## RDMA with Linux's rdma_rxe in a guest in QEMU: pingpongs, WRITE, READ, atomics, 1 % loss, rping and ucmatose as client and as server (2 minutes; needs no KVM, root); rdma-core's Python tests under millrace exec --rdma
+interop-rdma: ## RDMA with Linux's rdma_rxe in a guest in QEMU: pingpongs, WRITE, READ, atomics, 1 % loss, rping and ucmatose as client and as server (2 minutes; needs no KVM, root); rdma-core's Python tests, perftest -R, qperf and fi_pingpong under millrace exec --rdma
 	$(call install-packages,$(RDMA_PACKAGES))
 	@mkdir -p .deps/vm && $(GO) test -c -ldflags=-w -o .deps/vm/rdma.test ./rdma
 	internal/testkit/vm/rxe.sh .deps/vm/rdma.test -test.v -test.run Rxe
 	$(call install-packages,python3-pyverbs)
 	@$(MAKE) -s preload
-	MILLRACE_PYVERBS=1 MILLRACE_MUST_NETNS=1 $(GO) -C cmd test -count=1 -v -run '^TestExecRDMAPython$$' ./millrace
+	MILLRACE_PYVERBS=1 MILLRACE_RDMA_FOREIGN=1 MILLRACE_MUST_NETNS=1 $(GO) -C cmd test -count=1 -v -run '^TestExecRDMA(Python|Foreign)$$' ./millrace
 
 VM_TESTS    := filter/ebpf pmd/xdp pmd/afxdp l4/control
 VM_FLAGS    ?=
