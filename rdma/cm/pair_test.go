@@ -202,9 +202,10 @@ func TestCommunicated(t *testing.T) {
 	if err := p.Communicated(w.now); err != nil || p.State() != Established {
 		t.Errorf("%v, %v", err, p.State())
 	}
+	sent := len(w.history)
 	w.run(20*time.Second, nil)
-	if p.State() != Established {
-		t.Errorf("REP is repeated until %v", p.State())
+	if p.State() != Established || len(w.history) > sent+2 { // what was under way
+		t.Errorf("REP is repeated until %v: %v", p.State(), w.history[sent:])
 	}
 	w.expect(w.b, "requested", "opened")
 }
