@@ -154,10 +154,15 @@ func (b *Back) Rest(t time.Duration) {
 	b.arm(b.idleBy)
 }
 
-// Close implements side.Backend. A backend that has sent GOAWAY closes by itself, if it does so in time.
+// Close implements side.Backend. A backend that has sent GOAWAY closes by itself, if it does so in time. The close of a session gets the time
+// to arrive: closing a connection of QUIC abandons what is under way.
 func (b *Back) Close() {
-	if b.warned {
+	switch {
+	case b.warned:
 		b.Rest(goAwayTime)
+		return
+	case b.alone:
+		b.Rest(lastTime(b.Conn))
 		return
 	}
 	b.Conn.Close(http3.NoError, "", nil)

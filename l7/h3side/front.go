@@ -148,7 +148,12 @@ func (f *Front) after(d time.Duration) {
 // has nothing left to receive closes by itself.
 func (f *Front) part() {
 	f.State = side.Parting
-	f.after(min(max(3*f.C.QUIC().Stats().SmoothedRTT, 50*time.Millisecond), time.Second))
+	f.after(lastTime(f.Conn))
+}
+
+// lastTime is the time that what was sent last gets to arrive.
+func lastTime(k *Conn) time.Duration {
+	return min(max(3*k.C.QUIC().Stats().SmoothedRTT, 50*time.Millisecond), time.Second)
 }
 
 // interval is the interval at which the deadlines of headers are checked. A timer for each stream would cost more than

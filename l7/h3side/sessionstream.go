@@ -248,6 +248,9 @@ func (k *Conn) detach(st *Stream) {
 	k.session.ended()
 }
 
+// Abort resets the stream in both directions by a code, as Cancel does without one.
+func (st *Stream) Abort(code http3.ErrorCode) { st.abort(code) }
+
 // Sessions reports whether the connection has WebTransport, and whether the client's settings have come, without which it is not known
 // which limits a session has (draft 3.1).
 func (st *Stream) Sessions() (enabled, known bool) {

@@ -15,6 +15,9 @@ import (
 	"github.com/millrace/millrace/quic"
 )
 
+// sessionKeepAlive is the time without a packet after which a connection with a session sends one.
+const sessionKeepAlive = 15 * time.Second
+
 // dialQUIC opens a connection to a backend. The deadline of its link bounds that.
 //
 // Package quic has goroutines and waits, so that the dial is one of its own and comes back to the loop as a command.
@@ -40,6 +43,9 @@ func (w *Worker) dialQUIC(s *backConn) error {
 	if of := s.key.sessions; of != nil { // streams that the backend opens, and the three of HTTP/3
 		qc.Datagrams, qc.ResetAt = true, true
 		qc.MaxStreams, qc.MaxUniStreams = int64(of.Limits.Streams), int64(of.Limits.UniStreams)+3
+		qc.ConnWindow = max(2*side.BackWindow, of.Limits.Data) // beside capsules and the response
+		qc.MaxConnWindow = qc.ConnWindow
+		qc.IdleTimeout, qc.KeepAlive = of.Idle+time.Minute, sessionKeepAlive // a session may be silent for longer than its backend's transport
 	}
 	go func() {
 		defer cancel()

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"errors"
 	"net/netip"
 	"sync/atomic"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/http3"
 	"github.com/millrace/millrace/l7/h3side"
+	"github.com/millrace/millrace/l7/side"
 	"github.com/millrace/millrace/semantics"
 )
 
@@ -216,7 +218,7 @@ func (s *relayedSession) moved(from h3side.End, n int) {
 
 // broken implements RelayOptions.Broken: the session ends in the next iteration of the loop, by a reset.
 func (s *relayedSession) broken(by h3side.End, err error) {
-	if s.ending != nil {
+	if s.ending != nil || s.x == nil {
 		return
 	}
 	s.ending, s.reason = err, [...]string{"client: ", "backend: "}[by]+err.Error()
@@ -231,7 +233,11 @@ func (s *relayedSession) broken(by h3side.End, err error) {
 		if by == h3side.BackendEnd {
 			x.account(errProtocol)
 		}
-		x.back.Cancel(true)
+		var code *http3.StreamError
+		if wrong, ok := [2]side.Stream{x.front, x.back}[by].(*h3side.Stream); ok && errors.As(err, &code) {
+			wrong.Abort(code.Code)
+		}
+		x.leaveBack(true)
 		x.cut(false)
 	})
 }
