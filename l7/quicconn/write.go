@@ -97,6 +97,8 @@ func (s *Stream) stopped(err error) {
 
 func (s *Stream) stoppedLocked(err error) {
 	if !s.failed {
+		// QUIC keeps a stream that the peer has stopped until its owner has learned of it, and lets the peer open no other in its place.
+		s.out.CancelWrite(0)
 		s.failed, s.stopErr = true, err
 		s.notifyLocked(stopped)
 	}
