@@ -84,6 +84,7 @@ func Join(client, backend *Stream, o RelayOptions) *Relay {
 	for i, st := range [2]*Stream{client, backend} {
 		e := &r.ends[i]
 		*e = Session{r: r, k: st.conn, id: st.S.ID(), which: End(i), flow: st.conn.m.Flow()}
+		e.capsules.Known = func(uint64) bool { return true } // so that one above its limit is an error
 		e.ctx, e.cancel = context.WithCancel(context.Background())
 		if e.k.sessions == nil {
 			e.k.sessions = map[uint64]*Session{}
