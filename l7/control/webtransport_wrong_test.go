@@ -371,3 +371,26 @@ func TestFloodsOfStreams(t *testing.T) {
 	_ = s.CloseWithError(0, "")
 	eventually(t, "the session has ended", func() bool { return g.counted(t, "sessions", "r/wt") == "0" })
 }
+
+// A client that closes its session may stop the stream of CONNECT in the same breath, as webtransport-go does: the backend gets the close.
+func TestClientsThatStopWithTheirClose(t *testing.T) {
+	ends := make(chan error, 1)
+	g := gatewayOfSessions(t, "", http3.MachineOptions{WebTransport: 4}, func(s *http3.Session, _ *http.Request) {
+		<-s.Context().Done()
+		ends <- context.Cause(s.Context())
+	})
+	r := g.raw(t, http3.MachineOptions{WebTransport: 2})
+	s := r.stream()
+	r.connect(s, "/wt")
+	if got := r.status(s); got != 200 {
+		t.Fatal(got)
+	}
+	s.CancelRead(uint64(http3.WTSessionGone))
+	time.Sleep(20 * time.Millisecond) // the stop comes first
+	data(s, http3.AppendCloseSession(nil, 77, "bye"))
+	_ = s.Close()
+	if err := <-ends; resetCode(err) != 77 {
+		t.Error(err)
+	}
+	eventually(t, "the session has ended", func() bool { return g.counted(t, "sessions", "r/wt") == "0" })
+}

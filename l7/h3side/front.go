@@ -84,6 +84,11 @@ func (f *Front) message(st *Stream, ev *http3.Event) {
 // once are an attack (CVE-2023-44487). A reset after a timeout is the gateway's own and does not count.
 func (f *Front) stopped(st *Stream, err error) {
 	slow := errors.Is(err, quicconn.ErrWriteTimeout)
+	if e := f.sessions[st.S.ID()]; e != nil && !slow { // a client that closes its session may do so, before what it has sent is read
+		e.r.stopped = true
+		st.emit(side.Writable, nil)
+		return
+	}
 	if err := f.m.Cancelled(st.h, !slow); err != nil {
 		f.fail(err)
 		return

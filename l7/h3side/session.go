@@ -40,7 +40,8 @@ type RelayOptions struct {
 // passes. Both connections belong to one loop, so that a stream is a pair of streams of quicconn, without goroutines or locks of the relay.
 type Relay struct {
 	RelayOptions
-	ends [2]Session
+	ends    [2]Session
+	stopped bool // the client takes no more on the stream of CONNECT
 }
 
 // Session is one end of a relayed session.
@@ -182,6 +183,9 @@ func (e *Session) close() {
 func (r *Relay) Closed() bool {
 	return r.ends[ClientEnd].state != sessionOpen || r.ends[BackendEnd].state != sessionOpen
 }
+
+// Ending reports whether nothing but the ends of the streams of CONNECT is to come.
+func (r *Relay) Ending() bool { return r.stopped || r.Closed() }
 
 // Cut reports whether the input of an end ends within a capsule, so that it is malformed (RFC 9297 3.3).
 func (r *Relay) Cut(from End) bool { return r.ends[from].capsules.Cut() }

@@ -176,7 +176,13 @@ func (x *exchange) requestEnd(trailers []semantics.Field) {
 }
 
 // frontWritable resumes the response: the client takes more. It may take the last of it, which ends the exchange.
-func (x *exchange) frontWritable() { x.down.push(x.w); x.finishIfDone() }
+func (x *exchange) frontWritable() {
+	if x.session != nil { // whose client may have stopped
+		x.deadline()
+	}
+	x.down.push(x.w)
+	x.finishIfDone()
+}
 
 // backWritable resumes the request: the backend takes more. The end of the request may leave by that, and the time for
 // the response begins.

@@ -187,6 +187,8 @@ func (x relayed) capsules(from h3side.End, p []byte) {
 	}
 	if err != nil {
 		s.broken(from, err)
+	} else if s.relay.Ending() {
+		x.deadline()
 	}
 }
 
@@ -263,7 +265,7 @@ func (x relayed) close(text string) {
 
 // idleTime is the time that the session may go on without a byte.
 func (s *relayedSession) idleTime() time.Duration {
-	if s.relay != nil && s.relay.Closed() {
+	if s.relay != nil && s.relay.Ending() {
 		return closeTime
 	}
 	return s.rule.Idle
