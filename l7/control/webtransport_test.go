@@ -44,6 +44,12 @@ type sessionGateway struct {
 // gatewayOfSessions returns one whose backend has each session served by each. It ends with it.
 func gatewayOfSessions(t *testing.T, options string, o http3.MachineOptions, each func(s *http3.Session, r *http.Request)) *sessionGateway {
 	t.Helper()
+	return gatewayOfQUIC(t, options, &quic.Config{ResetAt: true}, o, each)
+}
+
+// gatewayOfQUIC is gatewayOfSessions with a backend of other limits of QUIC.
+func gatewayOfQUIC(t *testing.T, options string, qc *quic.Config, o http3.MachineOptions, each func(s *http3.Session, r *http.Request)) *sessionGateway {
+	t.Helper()
 	g := &sessionGateway{}
 	secure, file, roots := secureFile(t)
 	cert, err := ctls.LoadX509KeyPair(file, file)
@@ -54,7 +60,7 @@ func gatewayOfSessions(t *testing.T, options string, o http3.MachineOptions, eac
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.server = &http3.Server{TLS: &ctls.Config{Certificates: []ctls.Certificate{cert}}, Machine: o, QUIC: &quic.Config{ResetAt: true}, Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+	g.server = &http3.Server{TLS: &ctls.Config{Certificates: []ctls.Certificate{cert}}, Machine: o, QUIC: qc, Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.Method != "CONNECT" {
 			_, _ = io.WriteString(w, "content")
 			return

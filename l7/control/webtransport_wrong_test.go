@@ -29,6 +29,14 @@ type rawClient struct {
 
 func (g *sessionGateway) raw(t *testing.T, o http3.MachineOptions) *rawClient {
 	t.Helper()
+	r := g.rawLate(t, o)
+	r.begin()
+	return r
+}
+
+// rawLate is raw for a client that has not sent its SETTINGS: see begin.
+func (g *sessionGateway) rawLate(t *testing.T, o http3.MachineOptions) *rawClient {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	t.Cleanup(cancel)
 	pc, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -46,15 +54,19 @@ func (g *sessionGateway) raw(t *testing.T, o http3.MachineOptions) *rawClient {
 	}
 	t.Cleanup(func() { _ = q.CloseWithError(uint64(http3.NoError), "") })
 	o.TableCapacity = -1 // the streams of QPACK are not read
-	r := &rawClient{t, q, http3.NewMachine(http3.RoleClient, o), ctx}
+	return &rawClient{t, q, http3.NewMachine(http3.RoleClient, o), ctx}
+}
+
+// begin opens the streams of HTTP/3, with SETTINGS.
+func (r *rawClient) begin() {
+	r.t.Helper()
 	for _, b := range [][]byte{r.m.AppendControl(nil), r.m.AppendEncoder(nil), r.m.AppendDecoder(nil)} {
-		s, err := q.OpenUniStream(ctx)
+		s, err := r.q.OpenUniStream(r.ctx)
 		if err != nil {
-			t.Fatal(err)
+			r.t.Fatal(err)
 		}
 		_, _ = s.Write(b)
 	}
-	return r
 }
 
 // stream opens a bidirectional stream.
