@@ -64,3 +64,21 @@ func TestSessionsWaitForSettings(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// The close of one end resets the streams of the other, which may not see the close for a while.
+func TestClosesResetStreams(t *testing.T) {
+	g := gatewayOfSessions(t, "", http3.MachineOptions{WebTransport: 4}, func(s *http3.Session, _ *http.Request) {
+		if _, err := s.AcceptStream(s.Context()); err == nil {
+			_ = s.CloseWithError(1, "")
+		}
+	})
+	r := g.raw(t, http3.MachineOptions{WebTransport: 2})
+	s := r.stream()
+	r.connect(s, "/wt")
+	if got := r.status(s); got != 200 {
+		t.Fatal(got)
+	}
+	if got := resetBy(r.of(uint64(s.ID()))); got != http3.WTSessionGone || g.counted(t, "sessions", "r/wt") != "1" { // which this end has not ended
+		t.Errorf("%v", got)
+	}
+}

@@ -380,6 +380,9 @@ func TestFloodsOfStreams(t *testing.T) {
 		st.CancelRead(1)
 	}
 	echoed(t, s, []byte(strings.Repeat("x", 1000)))
+	if got := g.counted(t, "streams_total", "client"); got != "1001" { // each is the session's, though nothing but its beginning has come
+		t.Errorf("%s streams", got)
+	}
 	_ = s.CloseWithError(0, "")
 	eventually(t, "the session has ended", func() bool { return g.counted(t, "sessions", "r/wt") == "0" })
 }

@@ -84,6 +84,20 @@ func TestFirstBytesArriveDespiteAReset(t *testing.T) {
 	}
 }
 
+// A stream whose first bytes come with its reset is reported with both.
+func TestAResetComesWithTheFirstBytes(t *testing.T) {
+	f := &firsts{newEcho(), make(chan [2]any, 1)}
+	conns := make(chan *Conn, 1)
+	addr := serve(t, NewHub(runLoop(t)), "x", nil, Options{}, func(c *Conn) Handler { conns <- c; return f })
+	dial(t, addr, "x", nil)
+	b := small.get()
+	b.b = append(b.b, "first"...)
+	(<-conns).newStream(3, nil, nil).deliver(b, &quic.StreamError{Code: 7, Remote: true})
+	if got := <-f.seen; got[0] != "first" || got[1] == nil {
+		t.Errorf("%q, %v", got[0], got[1])
+	}
+}
+
 // OpenLater brings a stream once the peer permits one more, and none after its context.
 func TestOpenLater(t *testing.T) {
 	loop := runLoop(t)
