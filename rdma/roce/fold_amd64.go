@@ -2,7 +2,11 @@
 
 package roce
 
-import "golang.org/x/sys/cpu"
+import (
+	"unsafe"
+
+	"golang.org/x/sys/cpu"
+)
 
 // What the machine can do, read once. Tests switch them off to reach the other forms.
 var (
@@ -25,4 +29,13 @@ func fold(dst, src []byte, crc uint32) uint32 {
 		return ^foldAVX512(^crc, &dst[0], &src[0], len(src))
 	}
 	return ^foldSSE(^crc, &dst[0], &src[0], len(src))
+}
+
+//go:noescape
+func foldShort(crc uint32, src *byte, n int, mask *byte, masked int) uint32
+
+// short returns crc updated with b, a multiple of 16 bytes and at least 16. Its first bytes count as ones where mask has ones; mask is a
+// multiple of 16 bytes, too.
+func short(b, mask []byte, crc uint32) uint32 {
+	return ^foldShort(^crc, &b[0], len(b), unsafe.SliceData(mask), len(mask))
 }

@@ -57,6 +57,10 @@ again:                      \
 	SUBQ      $16, CX;      \
 	JMP       again;        \
 done:                       \
+	FINISH
+
+// FINISH folds X1 into 32 bits in AX. X0 has the constants for 128 bits.
+#define FINISH \
 	PCMPEQB   X3, X3;       \
 	PSRLQ     $32, X3;      \
 	PCLMULQDQ $0x01, X1, X0; \
@@ -122,6 +126,48 @@ loop:
 rest:
 	REDUCE(again, done)
 	MOVL AX, ret+32(FP)
+	RET
+
+// func foldShort(crc uint32, src *byte, n int, mask *byte, masked int) uint32
+//
+// n and masked are multiples of 16, n is at least 16. The first bytes count as ones where those of mask, masked of them, are. Nothing is
+// copied, and one register is enough: the lengths are those of headers. The state is not inverted.
+TEXT ·foldShort(SB), NOSPLIT, $0-44
+	MOVL  crc+0(FP), AX
+	MOVQ  AX, X7
+	MOVQ  src+8(FP), SI
+	MOVQ  n+16(FP), CX
+	MOVQ  mask+24(FP), DI
+	MOVQ  masked+32(FP), DX
+	MOVOU k128<>(SB), X0
+	MOVOU (SI), X1
+	CMPQ  DX, $0
+	JLE   begin
+	MOVOU (DI), X6
+	POR   X6, X1
+
+begin:
+	PXOR X7, X1
+
+next:
+	ADDQ  $16, SI
+	ADDQ  $16, DI
+	SUBQ  $16, DX
+	SUBQ  $16, CX
+	JLE   finish
+	MOVOU (SI), X6
+	CMPQ  DX, $0
+	JLE   add
+	MOVOU (DI), X2
+	POR   X2, X6
+
+add:
+	FOLD16(X1, X6)
+	JMP next
+
+finish:
+	FINISH
+	MOVL AX, ret+40(FP)
 	RET
 
 // STEP64 is STEP16 for a register of 64 bytes and the constant in Z0; it uses Z5 and Z6.

@@ -28,6 +28,54 @@ func TestCopyCRC(t *testing.T) {
 	})
 }
 
+// TestUpdate compares every form with crc32.Update, at every length up to that of the longest headers and beyond.
+func TestUpdate(t *testing.T) {
+	eachForm(t, func(t *testing.T) {
+		r := rand.New(rand.NewPCG(3, 4))
+		b := make([]byte, 1200)
+		for i := range b {
+			b[i] = byte(r.Uint32())
+		}
+		for n := range 700 {
+			at, start := r.IntN(60), r.Uint32()
+			if got, want := update(start, b[at:at+n]), crc32.Update(start, crc32.IEEETable, b[at:at+n]); got != want {
+				t.Fatalf("%d bytes: CRC %08x, want %08x", n, got, want)
+			}
+		}
+	})
+}
+
+// TestFormsOfICRC compares the form that changes nothing with the one that writes to the headers, for every kind of packet and length.
+func TestFormsOfICRC(t *testing.T) {
+	if !canFold {
+		t.Skip("this machine has one form alone")
+	}
+	defer func() { canFold = true }()
+	r := rand.New(rand.NewPCG(5, 6))
+	for _, kind := range []struct {
+		first, next byte
+		bth         int
+	}{{0x45, 0, wire.IPv4Len + wire.UDPLen}, {0x60, wire.ProtoUDP, wire.IPv6Len + wire.UDPLen}, {0x60, nextHeaderIBA, wire.IPv6Len}} {
+		for n := kind.bth + BTHLen; n < 700; n++ {
+			b := make([]byte, n)
+			for i := range b {
+				b[i] = byte(r.Uint32())
+			}
+			b[0] = kind.first | b[0]&0x0f
+			if b[6] = kind.next; kind.first == 0x45 {
+				b[0] = 0x45
+			}
+			before := bytes.Clone(b)
+			canFold = true
+			got := ICRC(b)
+			canFold = false
+			if want := ICRC(b); got != want || !bytes.Equal(b, before) {
+				t.Fatalf("BTH at %d, %d bytes: %08x, want %08x", kind.bth, n, got, want)
+			}
+		}
+	}
+}
+
 func checkCopy(t *testing.T, src []byte, n int, r *rand.Rand) {
 	t.Helper()
 	src = src[:n]
@@ -61,6 +109,19 @@ func TestBuildAndParseAllocateNothing(t *testing.T) {
 }
 
 func BenchmarkCopyCRC(b *testing.B) {
+	for _, n := range []int{56, 120, 184, 248, 312} {
+		src := make([]byte, n)
+		b.Run("headers/"+strconv.Itoa(n), func(b *testing.B) {
+			for b.Loop() {
+				update(0, src)
+			}
+		})
+		b.Run("crc32/"+strconv.Itoa(n), func(b *testing.B) {
+			for b.Loop() {
+				crc32.Update(0, crc32.IEEETable, src)
+			}
+		})
+	}
 	for _, n := range []int{256, 1024, 4096} {
 		src, dst := make([]byte, n), make([]byte, n)
 		b.Run("fused/"+strconv.Itoa(n), func(b *testing.B) {
