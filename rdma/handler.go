@@ -114,7 +114,11 @@ func (h handler) Tick(now clock.Time) clock.Time {
 	list := c.ready
 	c.ready = c.spare[:0]
 	for _, q := range list {
-		if q.isReady = false; !q.closed {
+		switch q.isReady = false; {
+		case q.closed:
+		case q.qp.Lingers(): // for one iteration, in which the programs of the completions run
+			c.makeReady(q)
+		default:
 			c.poll(now, q)
 		}
 	}

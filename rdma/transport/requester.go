@@ -97,15 +97,14 @@ func (q *QP) PostSend(w *SendWR) error {
 	if r.tail-r.head == uint32(len(r.ring)) {
 		r.grow()
 	}
-	e := r.at(r.tail)
-	copied := e.copied[:0]
-	*e = request{SendWR: *w, n: uint8(len(w.List)), length: total(w)}
-	copy(e.list[:], w.List)
+	e := r.at(r.tail) // its list is longer than most requests: it is not cleared
+	e.SendWR, e.length, e.begun, e.answered = *w, total(w), false, false
+	e.n, e.copied = uint8(copy(e.list[:], w.List)), e.copied[:0]
 	if w.Flags&Inline != 0 {
-		copied = append(copied, w.Inlined...)
+		e.copied = append(e.copied, w.Inlined...)
 		e.n = 0
 	}
-	e.copied, e.List, e.Inlined = copied, nil, nil
+	e.List, e.Inlined = nil, nil
 	r.tail++
 	if !q.state.sends() {
 		q.flushSends()

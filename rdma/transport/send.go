@@ -6,10 +6,10 @@ import (
 	"github.com/millrace/millrace/rdma/roce"
 )
 
-// ackEvery is the number of packets of a long message after which an acknowledgement is requested, at most: half a window, so that
-// it never closes, and fewer with selective repeat, where a timeout repeats only what is not acknowledged.
+// ackEvery is the number of packets of a long message after which an acknowledgement is requested, at most: a quarter of a window, so
+// that it never closes, and fewer with selective repeat, where a timeout repeats only what is not acknowledged.
 const (
-	ackEvery          = 32
+	ackEvery          = 64
 	ackEverySelective = 8
 )
 
@@ -19,7 +19,7 @@ func (q *QP) setAckEvery() {
 	if q.attr.SelectiveRepeat {
 		every = ackEverySelective
 	}
-	q.req.ackEvery = min(every, max(1, q.attr.Window/2))
+	q.req.ackEvery = min(every, max(1, q.attr.Window/4))
 }
 
 // overhead is about what a packet has beside its payload, in bytes: the rate is that of the link.
