@@ -19,6 +19,7 @@ var suites = []harness.Suite{
 	huntSuite,
 	kern,
 	transport,
+	rdmaSuite,
 	sessions,
 	gatewaySuite,
 	shimSuite,

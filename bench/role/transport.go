@@ -88,18 +88,23 @@ func openStack(o roleOptions) (netpeer.Net, error) {
 
 // stackRole runs work over a stack until the end.
 func stackRole(n netpeer.Net, work func(context.Context, *netpeer.Counters) (func(), error)) (roleWork, error) {
+	return netRole(n.Close, work)
+}
+
+// netRole runs work until the end, and closes then what it runs over.
+func netRole(closeNet func() error, work func(context.Context, *netpeer.Counters) (func(), error)) (roleWork, error) {
 	c := new(netpeer.Counters)
 	ctx, cancel := context.WithCancel(context.Background())
 	wait, err := work(ctx, c)
 	if err != nil {
 		cancel()
-		return roleWork{}, err
+		return roleWork{}, errors.Join(err, closeNet())
 	}
 	return roleWork{
 		version: buildVersions(),
 		counts:  func() (map[string]uint64, error) { return withRuntime(c.Counts()), nil },
 		stop:    func() error { cancel(); wait(); return nil },
-		close:   n.Close,
+		close:   closeNet,
 	}, nil
 }
 
