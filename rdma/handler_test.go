@@ -15,6 +15,39 @@ import (
 )
 
 // TestVerdicts gives frames to the handler of a context: each is counted once, under its reason, and gets the loop's verdict.
+// TestAcknowledgementsLinger: that of a message leaves one iteration later than it could, and with what the program has posted meanwhile.
+func TestAcknowledgementsLinger(t *testing.T) {
+	c := openContext(t, 1, Config{})
+	a, b := newSide(t, c, RC, 4096), newSide(t, c, RC, 4096)
+	join(t, a, b, ConnectConfig{})
+	h := c.Enter() // the loop does not run meanwhile
+	defer h.Exit()
+	write := func(from, to *side) {
+		t.Helper()
+		w := SendWR{Op: OpWrite, List: []SGE{from.mr.SGE(0, 8)}, RemoteAddr: to.mr.Addr(), RKey: to.mr.RKey()}
+		if err := h.PostSend(from.qp, &w); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tick := func(what string, want int) {
+		t.Helper()
+		if (handler{c}).Tick(c.polledAt); len(c.local) != want {
+			t.Fatalf("%s: %d packets, want %d", what, len(c.local), want)
+		}
+	}
+	tick("what joining has left", 0)
+	write(a, b)
+	tick("WRITE", 1)
+	tick("it arrives", 0)
+	tick("its acknowledgement", 1)
+	tick("that arrives", 0)
+	write(a, b)
+	tick("WRITE", 1)
+	tick("it arrives", 0)
+	write(b, a)
+	tick("the acknowledgement and the answer", 2)
+}
+
 func TestVerdicts(t *testing.T) {
 	c := openContext(t, 1, Config{})
 	s := newSide(t, c, RC, 64)

@@ -20,6 +20,7 @@ type (
 	Attr       = transport.Attr
 	Access     = memory.Access
 	Transport  = roce.Transport
+	SendFlags  = transport.SendFlags
 )
 
 // Services of queue pairs.
@@ -35,6 +36,7 @@ const (
 	RemoteWrite  = memory.RemoteWrite
 	RemoteRead   = memory.RemoteRead
 	RemoteAtomic = memory.RemoteAtomic
+	WindowBind   = memory.WindowBind
 )
 
 // Operations.
@@ -47,6 +49,8 @@ const (
 	OpRead        = transport.OpRead
 	OpCompareSwap = transport.OpCompareSwap
 	OpFetchAdd    = transport.OpFetchAdd
+	OpBind        = transport.OpBind
+	OpLocalInv    = transport.OpLocalInvalidate
 	OpRecv        = transport.OpRecv
 	OpRecvImm     = transport.OpRecvImm
 )

@@ -13,6 +13,7 @@ type Report struct {
 	Address       netip.Addr `json:"address"`
 	MTU           uint32     `json:"mtu"` // largest payload of a packet
 	Regions       int        `json:"memory_regions"`
+	Windows       int        `json:"memory_windows"`
 	Connections   int        `json:"connections"` // of RDMA-CM, in any state
 	HalfOpen      int        `json:"half_open"`   // of them, those that peers began and that are not established
 	Received      uint64     `json:"received_packets"`
@@ -48,7 +49,7 @@ func (c *Context) Report() Report {
 	defer c.lock.ExitUnchanged()
 	m := c.gsi.manager
 	r := Report{
-		Address: c.cfg.Addr, MTU: c.maxMTU(), Regions: c.table.Len(), Connections: m.Conns(), HalfOpen: m.HalfOpen(),
+		Address: c.cfg.Addr, MTU: c.maxMTU(), Regions: c.table.Len(), Windows: c.table.Windows(), Connections: m.Conns(), HalfOpen: m.HalfOpen(),
 		Received: c.count.received, Sent: c.count.sent, Unreachable: c.count.noPath + c.gsi.noPath, QueuePairs: len(c.qps), QueuePairList: []QPReport{},
 	}
 	r.Dropped = c.count.unknownQP + c.count.otherAddr

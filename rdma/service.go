@@ -38,12 +38,13 @@ func (c *Context) linkChanged(dev int, l node.Link) {
 // writeMetrics writes the counters of the context.
 func (c *Context) writeMetrics(w *metrics.Writer) {
 	c.lock.Enter()
-	n, qps, regions := c.count, len(c.qps), c.table.Len()
+	n, qps, regions, windows := c.count, len(c.qps), c.table.Len(), c.table.Windows()
 	messages, managed, conns, halfOpen := c.gsi, c.gsi.manager.Counters(), c.gsi.manager.Conns(), c.gsi.manager.HalfOpen()
 	c.lock.ExitUnchanged()
 	addr := metrics.Label{Name: "address", Value: c.cfg.Addr.String()}
 	w.Gauge("millrace_rdma_queue_pairs", "Queue pairs that exist.", float64(qps), addr)
 	w.Gauge("millrace_rdma_memory_regions", "Memory regions that exist.", float64(regions), addr)
+	w.Gauge("millrace_rdma_memory_windows", "Memory windows that exist.", float64(windows), addr)
 	w.Counter("millrace_rdma_received_packets_total", "RoCE packets received.", n.received, addr)
 	w.Counter("millrace_rdma_sent_packets_total", "RoCE packets sent.", n.sent, addr)
 	const name, help = "millrace_rdma_dropped_packets_total", "RoCE packets received and not taken, by reason."

@@ -1,5 +1,5 @@
-// Package memory turns keys and virtual addresses into bytes: protection domains, and memory regions with their bounds,
-// rights and keys. No other package of rdma reads or writes memory that a peer names.
+// Package memory turns keys and virtual addresses into bytes: protection domains, memory regions with their bounds, rights and keys, and
+// memory windows, which are parts of regions with rights and keys of their own. No other package of rdma reads or writes memory that a peer names.
 //
 // The package is pure. A Table belongs to one loop.
 //
@@ -20,9 +20,18 @@ const (
 	RemoteWrite
 	RemoteRead
 	RemoteAtomic
+	WindowBind // memory windows may be bound to the region
 
 	LocalRead Access = 0
+
+	remoteRights = RemoteWrite | RemoteRead | RemoteAtomic
 )
+
+// Accessor is a queue pair that reaches memory. Windows of type 2B are those of one queue pair.
+type Accessor struct {
+	PD PD
+	QP uint32
+}
 
 // Errors of Register.
 var (
@@ -64,6 +73,11 @@ type region struct {
 	key    uint32
 	pd     PD
 	access Access
+
+	windows int        // bound to the region
+	window  WindowType // 0 is a region; all below is of windows
+	qp      uint32     // that has bound it
+	parent  uint32     // key of the region
 }
 
 // Table holds the regions of a context.
@@ -71,7 +85,8 @@ type Table struct {
 	regions []region
 	free    []uint32
 	draw    func() uint32
-	live    int
+	live    int // regions
+	windows int
 
 	staging []byte  // copies of remote memory that Slice has returned
 	used    int     // bytes of staging
@@ -122,6 +137,11 @@ func (t *Table) register(r region) (uint32, error) {
 	case r.access&(RemoteWrite|RemoteAtomic) != 0 && r.access&LocalWrite == 0:
 		return 0, ErrAccess
 	}
+	return t.enter(r)
+}
+
+// enter gives a region or window a place and a key.
+func (t *Table) enter(r region) (uint32, error) {
 	place, ok := t.place()
 	if !ok {
 		return 0, ErrFull
@@ -129,8 +149,23 @@ func (t *Table) register(r region) (uint32, error) {
 	tag := (t.regions[place].key + 1) & (1<<tagBits - 1)
 	r.key = t.draw()<<(placeBits+tagBits) | place<<tagBits | tag
 	t.regions[place] = r
-	t.live++
+	*t.counter(&r)++
 	return r.key, nil
+}
+
+// leave frees the place of a region or window.
+func (t *Table) leave(r *region) {
+	*t.counter(r)--
+	t.free = append(t.free, r.key>>tagBits&(mostPlace-1))
+	*r = region{key: r.key} // the next one here has another tag
+}
+
+// counter is that of the kind of r.
+func (t *Table) counter(r *region) *int {
+	if r.window != 0 {
+		return &t.windows
+	}
+	return &t.live
 }
 
 // place returns a place without a region.
@@ -160,35 +195,45 @@ func (t *Table) find(key uint32) *region {
 // Deregister ends a region. Its memory is the caller's again: no later access reaches it.
 func (t *Table) Deregister(key uint32) error {
 	r := t.find(key)
-	if r == nil {
+	switch {
+	case r == nil || r.window != 0:
 		return ErrKey
+	case r.windows > 0: // 10.6.7.2.1
+		return ErrBound
 	}
-	*r = region{key: r.key} // the next region here has another tag
-	t.free = append(t.free, key>>tagBits&(mostPlace-1))
-	t.live--
+	t.leave(r)
 	return nil
 }
 
-// Invalidate takes the remote rights from a region of pd, as SEND with invalidate does (9.4.1.1). The local ones stay, so
-// that its owner can deregister it.
-func (t *Table) Invalidate(pd PD, key uint32) bool {
+// Invalidate takes the remote rights from a region of the domain, and the bytes from a window of type 2B that the queue pair has bound, as
+// SEND with invalidate does (9.4.1.1). The local rights of a region stay, so that its owner can deregister it.
+func (t *Table) Invalidate(by Accessor, key uint32) bool {
 	r := t.find(key)
-	if r == nil || r.pd != pd || r.access&(RemoteWrite|RemoteRead|RemoteAtomic) == 0 {
+	switch {
+	case r == nil || r.pd != by.PD || r.window == Type1:
+		return false
+	case r.window == Type2B:
+		if r.qp != by.QP {
+			return false
+		}
+		t.unbind(r)
+		return true
+	case r.access&remoteRights == 0 || r.windows > 0: // nothing to take, or windows would keep it
 		return false
 	}
-	r.access &= LocalWrite
+	r.access &^= remoteRights
 	return true
 }
 
 // Begin ends the use of what Slice has returned of remote regions, without writing it. Each packet begins with it.
 func (t *Table) Begin() { t.used, t.writes = 0, t.writes[:0] }
 
-// Slice returns the n bytes at va if the region with the key is of pd, has all of these rights, and contains them; nil where
+// Slice returns the n bytes at va if the region or window with the key is of the accessor, has all of these rights, and contains them; nil where
 // not. It borrows them. Those of memory here are valid until the region ends. Those of a remote region are a copy, which
 // is valid until Begin and which Commit writes back where the rights are of writing. n is at least 1, and what is borrowed of
 // remote regions at once is at most a packet.
-func (t *Table) Slice(pd PD, key uint32, va uint64, n uint32, rights Access) []byte {
-	r, off := t.within(pd, key, va, n, rights)
+func (t *Table) Slice(by Accessor, key uint32, va uint64, n uint32, rights Access) []byte {
+	r, off := t.within(by, key, va, n, rights)
 	switch {
 	case r == nil:
 		return nil
@@ -199,15 +244,18 @@ func (t *Table) Slice(pd PD, key uint32, va uint64, n uint32, rights Access) []b
 }
 
 // Permits reports whether Slice would return bytes, for any n. Remote memory itself may be missing all the same.
-func (t *Table) Permits(pd PD, key uint32, va uint64, n uint32, rights Access) bool {
-	r, _ := t.within(pd, key, va, n, rights)
+func (t *Table) Permits(by Accessor, key uint32, va uint64, n uint32, rights Access) bool {
+	r, _ := t.within(by, key, va, n, rights)
 	return r != nil
 }
 
 // within returns the region that contains bytes, and where they begin in it; nil where the access is not permitted.
-func (t *Table) within(pd PD, key uint32, va uint64, n uint32, rights Access) (*region, uint64) {
+func (t *Table) within(by Accessor, key uint32, va uint64, n uint32, rights Access) (*region, uint64) {
 	r := t.find(key)
-	if r == nil || r.pd != pd || r.access&rights != rights {
+	if r == nil || r.pd != by.PD || r.access&rights != rights {
+		return nil, 0
+	}
+	if r.window != 0 && (rights&remoteRights == 0 || r.window == Type2B && r.qp != by.QP) {
 		return nil, 0
 	}
 	off := va - r.va // wraps below the region to more than its length

@@ -72,7 +72,7 @@ func TestSlice(t *testing.T) {
 		if r.IntN(50) == 0 {
 			n = math.MaxUint32 - uint32(r.IntN(3))
 		}
-		got := tab.Slice(pd, s.key, va, n, want)
+		got := tab.Slice(Accessor{PD: pd}, s.key, va, n, want)
 		inside := pd == s.pd && s.access&want == want
 		for _, end := range []uint64{0, uint64(n) - 1} { // both ends lie in the region, without a wrap
 			off := va - s.va + end
@@ -106,11 +106,11 @@ func TestKeys(t *testing.T) {
 		if key == last || key&0xff == last&0xff && last != 0 {
 			t.Fatalf("key %#x follows %#x", key, last)
 		}
-		if tab.Slice(1, last, 0, 1, 0) != nil {
+		if tab.Slice(Accessor{PD: 1}, last, 0, 1, 0) != nil {
 			t.Fatalf("the key of a region that has ended, %#x, reaches the one that follows, %#x", last, key)
 		}
 		for bit := range 32 {
-			if tab.Slice(1, key^1<<bit, 0, 1, 0) != nil {
+			if tab.Slice(Accessor{PD: 1}, key^1<<bit, 0, 1, 0) != nil {
 				t.Fatalf("key %#x with bit %d changed is good", key, bit)
 			}
 		}
@@ -119,7 +119,7 @@ func TestKeys(t *testing.T) {
 		if err := tab.Deregister(key); err != nil {
 			t.Fatal(err)
 		}
-		if tab.Slice(1, key, 0, 1, 0) != nil || tab.Deregister(key) == nil || tab.Len() != 0 {
+		if tab.Slice(Accessor{PD: 1}, key, 0, 1, 0) != nil || tab.Deregister(key) == nil || tab.Len() != 0 {
 			t.Fatal("the region goes on after its end")
 		}
 	}
@@ -131,18 +131,18 @@ func TestKeys(t *testing.T) {
 func TestInvalidate(t *testing.T) {
 	tab := newTable()
 	key, _ := tab.Register(1, make([]byte, 8), 0, all)
-	if tab.Invalidate(2, key) || tab.Invalidate(1, key^1) {
+	if tab.Invalidate(Accessor{PD: 2}, key) || tab.Invalidate(Accessor{PD: 1}, key^1) {
 		t.Error("a region of another domain, or an unknown one, was invalidated")
 	}
-	if tab.Slice(1, key, 0, 8, RemoteWrite) == nil || !tab.Invalidate(1, key) || tab.Invalidate(1, key) {
+	if tab.Slice(Accessor{PD: 1}, key, 0, 8, RemoteWrite) == nil || !tab.Invalidate(Accessor{PD: 1}, key) || tab.Invalidate(Accessor{PD: 1}, key) {
 		t.Error("invalidate works once")
 	}
 	for _, right := range []Access{RemoteWrite, RemoteRead, RemoteAtomic} {
-		if tab.Slice(1, key, 0, 8, right) != nil {
+		if tab.Slice(Accessor{PD: 1}, key, 0, 8, right) != nil {
 			t.Errorf("right %b is left", right)
 		}
 	}
-	if tab.Slice(1, key, 0, 8, LocalWrite) == nil || tab.Deregister(key) != nil {
+	if tab.Slice(Accessor{PD: 1}, key, 0, 8, LocalWrite) == nil || tab.Deregister(key) != nil {
 		t.Error("the owner cannot use the region")
 	}
 }
@@ -193,39 +193,39 @@ func TestRemote(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b := tab.Slice(1, key, 1002, 3, RemoteRead); string(b) != "678" || f.writes != 0 {
+	if b := tab.Slice(Accessor{PD: 1}, key, 1002, 3, RemoteRead); string(b) != "678" || f.writes != 0 {
 		t.Errorf("read %q, with %d writes", b, f.writes)
 	}
 	for _, c := range [][2]uint64{{999, 1}, {1000, 9}, {1007, 2}, {1008, 1}} {
-		if tab.Slice(1, key, c[0], uint32(c[1]), RemoteRead) != nil || tab.Permits(1, key, c[0], uint32(c[1]), RemoteRead) {
+		if tab.Slice(Accessor{PD: 1}, key, c[0], uint32(c[1]), RemoteRead) != nil || tab.Permits(Accessor{PD: 1}, key, c[0], uint32(c[1]), RemoteRead) {
 			t.Errorf("%d bytes at %d are not in the region", c[1], c[0])
 		}
 	}
 	tab.Begin()
 	reads := f.reads
-	copy(tab.Slice(1, key, 1000, 2, RemoteWrite), "XY")
-	copy(tab.Slice(1, key, 1002, 1, LocalWrite), "Z")
+	copy(tab.Slice(Accessor{PD: 1}, key, 1000, 2, RemoteWrite), "XY")
+	copy(tab.Slice(Accessor{PD: 1}, key, 1002, 1, LocalWrite), "Z")
 	if f.reads != reads || string(f.mem) != "0123456789abcdef" {
 		t.Errorf("a write has moved bytes before Commit: %q", f.mem)
 	}
 	if !tab.Commit() || string(f.mem) != "0123XYZ789abcdef" || f.writes != 2 {
 		t.Errorf("%q after %d writes", f.mem, f.writes)
 	}
-	if b := tab.Slice(1, key, 1000, 8, RemoteAtomic); string(b) != "XYZ789ab" {
+	if b := tab.Slice(Accessor{PD: 1}, key, 1000, 8, RemoteAtomic); string(b) != "XYZ789ab" {
 		t.Errorf("an atomic reads %q", b)
 	}
 	tab.Begin() // it is given up
 	if !tab.Commit() || f.writes != 2 {
 		t.Error("what was given up is written")
 	}
-	if !tab.Permits(1, key, 1000, 8, LocalWrite) || tab.Permits(2, key, 1000, 8, LocalWrite) {
+	if !tab.Permits(Accessor{PD: 1}, key, 1000, 8, LocalWrite) || tab.Permits(Accessor{PD: 2}, key, 1000, 8, LocalWrite) {
 		t.Error("Permits differs from Slice")
 	}
 	f.gone = true
-	if tab.Slice(1, key, 1000, 1, RemoteRead) != nil || tab.Slice(1, key, 1000, 1, RemoteWrite) == nil || tab.Commit() {
+	if tab.Slice(Accessor{PD: 1}, key, 1000, 1, RemoteRead) != nil || tab.Slice(Accessor{PD: 1}, key, 1000, 1, RemoteWrite) == nil || tab.Commit() {
 		t.Error("memory that is gone is reached")
 	}
-	if err := tab.Deregister(key); err != nil || tab.Slice(1, key, 1000, 1, RemoteWrite) != nil {
+	if err := tab.Deregister(key); err != nil || tab.Slice(Accessor{PD: 1}, key, 1000, 1, RemoteWrite) != nil {
 		t.Error("a region that has ended is reached")
 	}
 }
@@ -243,11 +243,11 @@ func TestRemoteBounds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if tab.Slice(1, key, 0, stagingSize+1, RemoteRead) != nil || tab.Slice(1, key, 0, stagingSize, RemoteRead) == nil || tab.Slice(1, key, 0, 1, RemoteRead) != nil {
+	if tab.Slice(Accessor{PD: 1}, key, 0, stagingSize+1, RemoteRead) != nil || tab.Slice(Accessor{PD: 1}, key, 0, stagingSize, RemoteRead) == nil || tab.Slice(Accessor{PD: 1}, key, 0, 1, RemoteRead) != nil {
 		t.Error("the staging memory has other bounds")
 	}
 	tab.Begin()
-	if tab.Slice(1, key, 0, 1, RemoteRead) == nil {
+	if tab.Slice(Accessor{PD: 1}, key, 0, 1, RemoteRead) == nil {
 		t.Error("Begin has not freed it")
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/millrace/millrace/internal/testkit/testnet"
+	"github.com/millrace/millrace/rdma"
 )
 
 // compiled runs a C program with the headers of rdma/verbs and returns its output.
@@ -72,7 +73,7 @@ func TestLayouts(t *testing.T) {
 		}
 	}
 	for name, v := range map[string]int{
-		"CHANNEL_VERSION": Version, "OP_HELLO": int(opHello), "OP_DESTROY_AH": int(opDestroyAH), "SUBMIT_SHARED": submitShared, "LIST_ELEMENTS": listElements,
+		"CHANNEL_VERSION": Version, "OP_HELLO": int(opHello), "OP_DEALLOC_MW": int(opDeallocMW), "SEND_OP_LOCAL_INV": int(rdma.OpLocalInv), "SUBMIT_SHARED": submitShared, "LIST_ELEMENTS": listElements,
 		"SEND_ELEMENTS": sendElements, "RECV_ELEMENTS": recvElements, "MAX_INLINE": stagingSize / submissionSlots, "STAGING_UNIT": stagingUnit,
 		"COMPLETION_RECV": completionRecv, "EVENT_OVERRUN": eventCQError, "OP_CM_CREATE_CHANNEL": int(cmCreateChannel), "OP_CM_ATTR": int(cmAttr), "CM_PRIVATE": cmPrivate,
 	} {

@@ -30,6 +30,8 @@ var handlers = [ops]func(p *program, q *request, r *reply) ([]int, error){
 	opDestroyQP:      (*program).destroyQP,
 	opCreateAH:       (*program).createAH,
 	opDestroyAH:      (*program).destroyAH,
+	opAllocMW:        (*program).allocMW,
+	opDeallocMW:      (*program).deallocMW,
 }
 
 // do does a request.
@@ -104,9 +106,9 @@ func (p *program) deallocPD(q *request, _ *reply) ([]int, error) {
 	return nil, nil
 }
 
-// rights are those of verbs' access flags: LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC. Those that hints are do not matter.
+// rights are those of verbs' access flags: LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC, MW_BIND. Those that hints are do not matter.
 func rights(flags uint32) (a rdma.Access) {
-	for i, r := range []rdma.Access{rdma.LocalWrite, rdma.RemoteWrite, rdma.RemoteRead, rdma.RemoteAtomic} {
+	for i, r := range []rdma.Access{rdma.LocalWrite, rdma.RemoteWrite, rdma.RemoteRead, rdma.RemoteAtomic, rdma.WindowBind} {
 		if flags>>i&1 != 0 {
 			a |= r
 		}
@@ -140,6 +142,35 @@ func (p *program) deregMR(q *request, _ *reply) ([]int, error) {
 		return nil, err
 	}
 	p.regions.remove(q.object)
+	return nil, nil
+}
+
+func (p *program) allocMW(q *request, r *reply) ([]int, error) {
+	pd, ok := p.pds.get(q.pd)
+	if !ok || q.service > uint32(rdma.Type2B) {
+		return nil, syscall.EINVAL
+	}
+	if p.windows.full() {
+		return nil, syscall.ENOMEM
+	}
+	mw, err := pd.AllocMW(rdma.WindowType(q.service))
+	if err != nil {
+		return nil, err
+	}
+	r.object, _ = p.windows.add(mw)
+	r.key = mw.RKey()
+	return nil, nil
+}
+
+func (p *program) deallocMW(q *request, _ *reply) ([]int, error) {
+	mw, ok := p.windows.get(q.object)
+	if !ok {
+		return nil, syscall.EINVAL
+	}
+	if err := mw.Dealloc(); err != nil {
+		return nil, err
+	}
+	p.windows.remove(q.object)
 	return nil, nil
 }
 

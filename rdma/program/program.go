@@ -21,6 +21,7 @@ import (
 const (
 	mostPDs      = 4096
 	mostRegions  = 8192
+	mostWindows  = 8192
 	mostQPs      = 8192
 	mostCQs      = 4096
 	mostSRQs     = 1024
@@ -42,6 +43,7 @@ type program struct {
 	events  int // descriptor of the pipe of asynchronous events, that is written to
 	pds     table[*rdma.PD]
 	regions table[*rdma.MR]
+	windows table[*rdma.MW]
 	chans   table[*channel]
 	cqs     table[*cq]
 	srqs    table[*srq]
@@ -79,7 +81,7 @@ type qp struct {
 func newProgram(s *Server, c *net.UnixConn, cred *unix.Ucred) *program {
 	p := &program{s: s, c: c, cred: cred, events: -1}
 	p.byQPN = map[uint32]uint32{}
-	p.pds.most, p.regions.most, p.chans.most, p.cqs.most = mostPDs, mostRegions, mostChannels, mostCQs
+	p.pds.most, p.regions.most, p.windows.most, p.chans.most, p.cqs.most = mostPDs, mostRegions, mostWindows, mostChannels, mostCQs
 	p.srqs.most, p.qps.most, p.ahs.most = mostSRQs, mostQPs, mostAHs
 	p.eventChannels.most, p.ids.most = mostEventChannels, mostIDs
 	p.ends, p.cancel = context.WithCancel(context.Background())
@@ -182,7 +184,7 @@ func errnoOf(err error) syscall.Errno {
 		return 0
 	case errors.As(err, &errno):
 		return errno
-	case errors.Is(err, rdma.ErrBusy):
+	case errors.Is(err, rdma.ErrBusy), errors.Is(err, memory.ErrBound):
 		return syscall.EBUSY
 	case errors.Is(err, rdma.ErrLimit), errors.Is(err, memory.ErrFull), errors.Is(err, cm.ErrFull):
 		return syscall.ENOMEM
@@ -224,6 +226,9 @@ func (p *program) release() {
 	}
 	for _, o := range p.ahs.all() {
 		_ = o.v.Destroy()
+	}
+	for _, o := range p.windows.all() { // before the regions that they are bound to
+		_ = o.v.Dealloc()
 	}
 	for _, o := range p.regions.all() {
 		_ = o.v.Dereg()

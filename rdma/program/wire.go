@@ -34,6 +34,8 @@ const (
 	opDestroyQP                    // object
 	opCreateAH                     // pd, gid
 	opDestroyAH                    // object
+	opAllocMW                      // pd, service: the type
+	opDeallocMW                    // object
 	ops
 )
 

@@ -135,7 +135,7 @@ func (q *QP) executeAtomic(p *roce.Packet) refusal {
 		return refusal{why: AnswersFull}
 	}
 	q.cfg.Memory.Begin()
-	b := q.cfg.Memory.Slice(q.cfg.PD, p.RKey, p.VA, 8, memory.RemoteAtomic)
+	b := q.cfg.Memory.Slice(q.self, p.RKey, p.VA, 8, memory.RemoteAtomic)
 	if b == nil {
 		return noAccess
 	}
@@ -255,7 +255,7 @@ func (q *QP) sendReadResponse(now clock.Time, v *answer, out Output) (done, ok b
 		var pieces [][]byte
 		if size > 0 {
 			q.cfg.Memory.Begin()
-			b := q.cfg.Memory.Slice(q.cfg.PD, w.rkey, w.va+uint64(at), size, memory.RemoteRead)
+			b := q.cfg.Memory.Slice(q.self, w.rkey, w.va+uint64(at), size, memory.RemoteRead)
 			if b == nil {
 				q.resp.answers.ending = true
 				*v = answer{kind: answerFatal, syndrome: roce.NakRemoteAccess, psn: v.psn, msn: v.msn}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/millrace/millrace/rdma/memory"
 	"github.com/millrace/millrace/rdma/roce"
 )
 
@@ -82,7 +83,7 @@ func operations(t *testing.T, psn, n uint32) {
 	if !bytes.Equal(p.a.mem[40000:40000+n], want[555:555+n]) {
 		t.Error("READ brought other bytes")
 	}
-	if p.b.tab.Slice(1, spare, 0, 1, everything) != nil {
+	if p.b.tab.Slice(memory.Accessor{PD: 1}, spare, 0, 1, everything) != nil {
 		t.Error("the key was not invalidated")
 	}
 	if c := p.a.qp.Counters(); c.Repeated+c.Timeouts+c.SequenceNaks+c.ImpliedNaks > 0 || p.a.qp.State() != ReadyToSend {

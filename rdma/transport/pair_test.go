@@ -167,9 +167,9 @@ func (p *pair) newEnd(name string, host byte, o *options) *end {
 	e.mem = make([]byte, o.memory)
 	var err error
 	if host == 2 { // one side's memory is that of another process
-		e.key, err = e.tab.RegisterRemote(1, &e.far, farAddr, uint64(len(e.mem)), vaBase, everything)
+		e.key, err = e.tab.RegisterRemote(1, &e.far, farAddr, uint64(len(e.mem)), vaBase, everything|memory.WindowBind)
 	} else {
-		e.key, err = e.tab.Register(1, e.mem, vaBase, everything)
+		e.key, err = e.tab.Register(1, e.mem, vaBase, everything|memory.WindowBind)
 	}
 	if e.far.mem = e.mem; err != nil {
 		p.t.Fatal(err)

@@ -55,6 +55,7 @@ type Counters struct {
 // QP is a queue pair.
 type QP struct {
 	cfg   Config
+	self  memory.Accessor
 	attr  Attr
 	state State
 	peer  wire.Addr
@@ -62,6 +63,7 @@ type QP struct {
 	resp  responder
 	pace  reactionPoint
 	count Counters
+	bound bool        // a window, since Reset
 	out   roce.Packet // the packet that is sent; here because Output would move one of a function to the heap
 }
 
@@ -78,7 +80,7 @@ func New(cfg Config) (*QP, error) {
 	if cfg.Window == 0 {
 		cfg.Window = DefaultWindow
 	}
-	q := &QP{cfg: cfg}
+	q := &QP{cfg: cfg, self: memory.Accessor{PD: cfg.PD, QP: cfg.QPN}}
 	q.req.init(cfg.SendDepth)
 	if !cfg.Recv.shared {
 		cfg.Recv.onPosted = q.receivePosted
@@ -151,8 +153,12 @@ func (q *QP) setState(s State) {
 	}
 }
 
-// reset forgets all that is posted, without completions (10.3.1.1).
+// reset forgets all that is posted, without completions (10.3.1.1), and what windows the queue pair has bound.
 func (q *QP) reset() {
+	if q.bound {
+		q.cfg.Memory.UnbindQueuePair(q.self)
+		q.bound = false
+	}
 	q.req.init(q.cfg.SendDepth)
 	q.resp = responder{}
 	if !q.cfg.Recv.shared {

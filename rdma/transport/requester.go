@@ -49,7 +49,7 @@ type request struct {
 	begun       bool
 	first, last uint32 // packets
 	ssn         uint32
-	answered    bool // an atomic has its result, a READ all of its responses
+	answered    bool // an atomic has its result, a READ all of its responses; a request without packets is done
 }
 
 func (r *requester) init(depth int) {
@@ -144,6 +144,8 @@ func (q *QP) checkRequest(w *SendWR) error {
 		return wrong(fmt.Sprintf("inline is for SEND and WRITE of at most %d bytes, without a list", MaxInline))
 	case w.Op.isAtomic() && (sum != 8 || w.RemoteAddr&7 != 0):
 		return wrong("atomics are for 8 bytes at an address that 8 divides")
+	case w.Op.isLocal() && (len(w.List) > 0 || w.Flags&Inline != 0):
+		return wrong("BIND_MW and LOCAL_INV have no list")
 	case w.Op.isRead() && q.attr.MaxReads == 0 && q.cfg.Service == roce.RC:
 		return wrong("MaxReads is 0")
 	case q.cfg.Service == roce.UC && (w.Op.isRead() || w.Op == OpSendInv):
@@ -197,7 +199,7 @@ func (q *QP) gather(pieces [][]byte, list []SGE, at, n uint32, rights Access) ([
 			break
 		}
 		take := min(n, s.Length-at)
-		b := q.cfg.Memory.Slice(q.cfg.PD, s.LKey, s.Addr+uint64(at), take, rights)
+		b := q.cfg.Memory.Slice(q.self, s.LKey, s.Addr+uint64(at), take, rights)
 		if b == nil {
 			return pieces, false
 		}

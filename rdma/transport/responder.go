@@ -188,7 +188,7 @@ func (q *QP) executeSend(p *roce.Packet) refusal {
 	if !p.Opcode.Part().Has(roce.Ends) {
 		return accepted
 	}
-	if p.Opcode.Part().Has(roce.HasIETH) && !q.cfg.Memory.Invalidate(q.cfg.PD, p.InvKey) {
+	if p.Opcode.Part().Has(roce.HasIETH) && !q.cfg.Memory.Invalidate(q.self, p.InvKey) {
 		return noAccess
 	}
 	q.finishReceive(p, OpRecv)
@@ -248,7 +248,7 @@ func (q *QP) executeWrite(p *roce.Packet) refusal {
 	}
 	if n > 0 {
 		q.cfg.Memory.Begin()
-		b := q.cfg.Memory.Slice(q.cfg.PD, rkey, va, n, memory.RemoteWrite)
+		b := q.cfg.Memory.Slice(q.self, rkey, va, n, memory.RemoteWrite)
 		if b == nil {
 			return noAccess
 		}
@@ -272,5 +272,5 @@ func (q *QP) mayReach(rkey uint32, va uint64, n uint32, rights Access) bool {
 	if q.attr.Access&rights != rights {
 		return false
 	}
-	return n == 0 || q.cfg.Memory.Permits(q.cfg.PD, rkey, va, n, rights)
+	return n == 0 || q.cfg.Memory.Permits(q.self, rkey, va, n, rights)
 }

@@ -55,6 +55,10 @@ func (q *QP) advance(now clock.Time, psn uint32) bool {
 	r := &q.req
 	for r.head != r.tail {
 		w := r.at(r.head)
+		if w.begun && w.Op.isLocal() && w.answered && distance(w.first, psn) >= 0 { // it has waited for those before it alone
+			q.complete(Success)
+			continue
+		}
 		if !w.begun || distance(w.first, psn) <= 0 {
 			break
 		}

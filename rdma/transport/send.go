@@ -45,6 +45,12 @@ func (q *QP) pollSends(now clock.Time, out Output) clock.Time {
 		if !w.begun && !q.mayBegin(w) {
 			break
 		}
+		if w.Op.isLocal() {
+			if !q.doLocally(w) {
+				break
+			}
+			continue
+		}
 		if !q.withinLimits(w) {
 			break
 		}
@@ -79,6 +85,10 @@ func (q *QP) mayBegin(w *request) bool {
 		return false
 	}
 	w.begun, w.first = true, r.free
+	if w.Op.isLocal() { // no packets: it ends before it begins
+		w.last = add(w.first, roce.Mask24)
+		return true
+	}
 	n := packets(w.length, q.attr.MTU)
 	w.last = add(w.first, n-1)
 	r.free = add(w.last, 1)
@@ -86,6 +96,34 @@ func (q *QP) mayBegin(w *request) bool {
 	r.ssn = add(r.ssn, 1)
 	if w.Op.isRead() {
 		r.reads++
+	}
+	return true
+}
+
+// doLocally executes a request without packets in its turn, once. It completes with the requests before it. false is that it has failed, or that
+// its failure waits for these.
+func (q *QP) doLocally(w *request) bool {
+	r := &q.req
+	if !w.answered {
+		ok, failure := false, BindError
+		if w.Op == OpBind {
+			ok = w.Swap>>8 == 0 && q.cfg.Memory.Bind(q.self, &memory.Binding{
+				Window: w.RKey, Region: w.InvKey, VA: w.RemoteAddr, Length: w.Compare, Access: Access(w.Swap),
+			})
+			q.bound = q.bound || ok
+		} else {
+			ok, failure = q.cfg.Memory.Invalidate(q.self, w.InvKey), LocalQPOperation
+		}
+		if !ok {
+			if r.at(r.head) == w {
+				q.fail(failure)
+			}
+			return false
+		}
+		w.answered = true
+	}
+	if r.cur++; r.cur-r.head == 1 {
+		q.complete(Success)
 	}
 	return true
 }
@@ -148,7 +186,7 @@ func (q *QP) failLocally(w *request) bool {
 func (q *QP) permits(w *request) bool {
 	for i := range w.list[:w.n] {
 		s := &w.list[i]
-		if s.Length > 0 && !q.cfg.Memory.Permits(q.cfg.PD, s.LKey, s.Addr, s.Length, memory.LocalWrite) {
+		if s.Length > 0 && !q.cfg.Memory.Permits(q.self, s.LKey, s.Addr, s.Length, memory.LocalWrite) {
 			return false
 		}
 	}

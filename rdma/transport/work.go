@@ -30,6 +30,8 @@ const (
 	OpRead
 	OpCompareSwap
 	OpFetchAdd
+	OpBind            // binds a memory window
+	OpLocalInvalidate // takes the remote rights of a region, or the bytes of a window of type 2B
 	opsOfSends
 
 	OpRecv    Op = 128 // completions of receives: of a SEND,
@@ -42,6 +44,9 @@ func (o Op) isRead() bool { return o == OpRead || o.isAtomic() }
 // isAtomic reports whether o is an atomic.
 func (o Op) isAtomic() bool { return o == OpCompareSwap || o == OpFetchAdd }
 
+// isLocal reports whether a request sends no packet.
+func (o Op) isLocal() bool { return o == OpBind || o == OpLocalInvalidate }
+
 // takesReceive reports whether the message consumes a receive of the peer.
 func (o Op) takesReceive() bool { return o <= OpSendInv || o == OpWriteImm }
 
@@ -49,7 +54,7 @@ func (o Op) takesReceive() bool { return o <= OpSendInv || o == OpWriteImm }
 func (o Op) String() string {
 	switch {
 	case o < opsOfSends:
-		return [...]string{"SEND", "SEND_WITH_IMM", "SEND_WITH_INV", "RDMA_WRITE", "RDMA_WRITE_WITH_IMM", "RDMA_READ", "COMP_SWAP", "FETCH_ADD"}[o]
+		return [...]string{"SEND", "SEND_WITH_IMM", "SEND_WITH_INV", "RDMA_WRITE", "RDMA_WRITE_WITH_IMM", "RDMA_READ", "COMP_SWAP", "FETCH_ADD", "BIND_MW", "LOCAL_INV"}[o]
 	case o == OpRecv:
 		return "RECV"
 	case o == OpRecvImm:
@@ -77,12 +82,12 @@ type SendWR struct {
 	List    []SGE  // PostSend copies it
 	Inlined []byte // payload with flag Inline, instead of List; copied
 
-	RemoteAddr uint64 // WRITE, READ, atomics
-	RKey       uint32
+	RemoteAddr uint64 // WRITE, READ, atomics. OpBind: of the first byte
+	RKey       uint32 // OpBind: the key that the window gets, which is its present one with another tag
 	Imm        uint32
-	InvKey     uint32
-	Compare    uint64 // CompareSwap
-	Swap       uint64 // CompareSwap: the new value; FetchAdd: what is added
+	InvKey     uint32 // SendInv, LocalInvalidate. OpBind: key of the region
+	Compare    uint64 // CompareSwap. OpBind: number of bytes
+	Swap       uint64 // CompareSwap: the new value; FetchAdd: what is added. OpBind: the rights, an Access
 
 	Path   uint32 // UD: the address handle, which out of Poll gets
 	DestQP uint32 // UD
@@ -105,6 +110,7 @@ const (
 	LocalQPOperation Status = 2  // the queue pair has failed within
 	LocalProtection  Status = 4  // no region of the list's key permits it
 	Flushed          Status = 5  // the queue pair is in Error
+	BindError        Status = 6  // the window, the region or its rights do not permit it
 	BadResponse      Status = 7  // a response that no request has
 	RemoteInvalid    Status = 9  // NAK: invalid request
 	RemoteAccess     Status = 10 // NAK: the memory is not permitted
@@ -123,7 +129,7 @@ func (s Status) String() string {
 
 var statusNames = [...]string{
 	Success: "success", LocalLength: "local length error", LocalQPOperation: "local QP operation error",
-	LocalProtection: "local protection error", Flushed: "Work Request Flushed Error", BadResponse: "bad response error",
+	LocalProtection: "local protection error", Flushed: "Work Request Flushed Error", BindError: "memory bind operation error", BadResponse: "bad response error",
 	RemoteInvalid: "remote invalid request error", RemoteAccess: "remote access error", RemoteOperation: "remote operation error",
 	RetriesExceeded: "transport retry counter exceeded", RNRExceeded: "RNR retry counter exceeded",
 }

@@ -42,6 +42,27 @@ struct ibv_recv_wr {
 	int num_sge;
 };
 
+struct ibv_mr;
+
+struct ibv_mw {
+	struct ibv_context *context;
+	struct ibv_pd *pd;
+	uint32_t rkey, handle;
+	int type;
+};
+
+struct ibv_mw_bind_info {
+	struct ibv_mr *mr;
+	uint64_t addr, length;
+	unsigned mw_access_flags;
+};
+
+struct ibv_mw_bind {
+	uint64_t wr_id;
+	unsigned send_flags;
+	struct ibv_mw_bind_info bind_info;
+};
+
 struct ibv_send_wr {
 	uint64_t wr_id;
 	struct ibv_send_wr *next;
@@ -64,7 +85,11 @@ struct ibv_send_wr {
 		} ud;
 	} wr;
 	uint32_t remote_srqn;
-	uint64_t bind_or_tso[6];
+	struct {
+		struct ibv_mw *mw;
+		uint32_t rkey;
+		struct ibv_mw_bind_info bind_info;
+	} bind_mw;
 };
 
 struct ibv_wc {
@@ -81,9 +106,9 @@ struct ibv_wc {
 /* entries that this library does not name are those of old programs, or of parts that are absent */
 struct ibv_context_ops {
 	void *old_queries[2], *old_memory[5];
-	void *(*alloc_mw)(struct ibv_pd *, int type);
-	int (*bind_mw)(struct ibv_qp *, void *mw, void *bind);
-	int (*dealloc_mw)(void *mw);
+	struct ibv_mw *(*alloc_mw)(struct ibv_pd *, int type);
+	int (*bind_mw)(struct ibv_qp *, struct ibv_mw *, struct ibv_mw_bind *);
+	int (*dealloc_mw)(struct ibv_mw *);
 	void *old_create_cq;
 	int (*poll_cq)(struct ibv_cq *, int n, struct ibv_wc *);
 	int (*req_notify_cq)(struct ibv_cq *, int solicited_only);
@@ -366,7 +391,8 @@ struct ibv_qp_ex {
 	unsigned wr_flags;
 	void (*wr_atomic_cmp_swp)(struct ibv_qp_ex *, uint32_t rkey, uint64_t remote, uint64_t compare, uint64_t swap);
 	void (*wr_atomic_fetch_add)(struct ibv_qp_ex *, uint32_t rkey, uint64_t remote, uint64_t add);
-	void *wr_bind_mw, *wr_local_inv;
+	void (*wr_bind_mw)(struct ibv_qp_ex *, struct ibv_mw *, uint32_t rkey, const struct ibv_mw_bind_info *);
+	void (*wr_local_inv)(struct ibv_qp_ex *, uint32_t rkey);
 	void (*wr_rdma_read)(struct ibv_qp_ex *, uint32_t rkey, uint64_t remote);
 	void (*wr_rdma_write)(struct ibv_qp_ex *, uint32_t rkey, uint64_t remote);
 	void (*wr_rdma_write_imm)(struct ibv_qp_ex *, uint32_t rkey, uint64_t remote, uint32_t imm);

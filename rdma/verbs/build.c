@@ -53,6 +53,8 @@ static void send_plain(struct ibv_qp_ex *x) { begin(x, WR_SEND); }
 static void send_imm(struct ibv_qp_ex *x, uint32_t imm) { begin(x, WR_SEND_IMM)->imm_data = imm; }
 static void send_inv(struct ibv_qp_ex *x, uint32_t key) { begin(x, WR_SEND_INV)->imm_data = key; }
 
+static void local_inv(struct ibv_qp_ex *x, uint32_t key) { begin(x, WR_LOCAL_INV)->imm_data = key; }
+
 static void atomic_swap(struct ibv_qp_ex *x, uint32_t rkey, uint64_t remote, uint64_t compare, uint64_t swap)
 {
 	struct ibv_send_wr *w = begin(x, WR_CMP_SWAP);
@@ -145,6 +147,7 @@ void begin_builds(struct qp *qp)
 	x->wr_start = start, x->wr_complete = complete, x->wr_abort = give_up;
 	x->wr_atomic_cmp_swp = atomic_swap, x->wr_atomic_fetch_add = atomic_add;
 	x->wr_rdma_read = rdma_read, x->wr_rdma_write = rdma_write, x->wr_rdma_write_imm = rdma_write_imm;
+	x->wr_local_inv = local_inv;
 	x->wr_send = send_plain, x->wr_send_imm = send_imm, x->wr_send_inv = send_inv;
 	x->wr_set_ud_addr = set_ud, x->wr_set_sge = set_sge, x->wr_set_sge_list = set_list;
 	x->wr_set_inline_data = set_inline, x->wr_set_inline_data_list = set_inline_list;

@@ -51,13 +51,16 @@ static unsigned mtu_code(uint32_t bytes)
 	return code;
 }
 
+enum { CAP_WINDOWS = 1 << 17, CAP_WINDOWS_2B = 1 << 24 };
+
 EXPORT int ibv_query_device(struct ibv_context *ctx, struct ibv_device_attr *a)
 {
 	struct context *c = context_of(ctx);
 	*a = (struct ibv_device_attr){
 		.fw_ver = "1.0", .node_guid = htobe64(c->guid), .sys_image_guid = htobe64(c->guid), .max_mr_size = INT64_MAX, .page_size_cap = 0xfffff000,
 		.vendor_id = VENDOR, .vendor_part_id = 1,
-		.max_qp = MAX_OBJECTS, .max_qp_wr = 1 << 15, .max_sge = MAX_ELEMENTS, .max_sge_rd = MAX_ELEMENTS, .max_cq = 4096, .max_cqe = 1 << 18, .max_mr = 8192,
+		.max_qp = MAX_OBJECTS, .max_qp_wr = 1 << 15, .max_sge = MAX_ELEMENTS, .max_sge_rd = MAX_ELEMENTS, .max_cq = 4096, .max_cqe = 1 << 18, .max_mr = 8192, .max_mw = 8192,
+		.device_cap_flags = CAP_WINDOWS | CAP_WINDOWS_2B,
 		.max_pd = 4096, .max_qp_rd_atom = 16, .max_res_rd_atom = 16 * MAX_OBJECTS, .max_qp_init_rd_atom = 16, .atomic_cap = ATOMIC_HCA, .max_ah = 16384,
 		.max_srq = 1024, .max_srq_wr = 1 << 15, .max_srq_sge = MAX_ELEMENTS, .max_pkeys = 1, .local_ca_ack_delay = 15, .phys_port_cnt = 1,
 	};
@@ -169,16 +172,6 @@ EXPORT int ibv_read_sysfs_file(const char *dir, const char *file, char *to, size
 
 EXPORT const char *ibv_get_sysfs_path(void) { return "/sys"; }
 
-static void *no_window(struct ibv_pd *pd, int type)
-{
-	(void)pd, (void)type;
-	errno = EOPNOTSUPP;
-	return NULL;
-}
-
-static int no_bind(struct ibv_qp *q, void *mw, void *bind) { return (void)q, (void)mw, (void)bind, EOPNOTSUPP; }
-static int no_dealloc(void *mw) { return (void)mw, EOPNOTSUPP; }
-
 EXPORT struct ibv_context *ibv_open_device(struct ibv_device *d)
 {
 	struct context *c = connect_node();
@@ -202,9 +195,9 @@ EXPORT struct ibv_context *ibv_open_device(struct ibv_device *d)
 	x->ops.post_send = post_send;
 	x->ops.post_recv = post_recv;
 	x->ops.post_srq_recv = post_srq_recv;
-	x->ops.alloc_mw = no_window;
-	x->ops.bind_mw = no_bind;
-	x->ops.dealloc_mw = no_dealloc;
+	x->ops.alloc_mw = alloc_mw;
+	x->ops.bind_mw = bind_mw;
+	x->ops.dealloc_mw = dealloc_mw;
 	return x;
 }
 

@@ -106,6 +106,11 @@ int put_entries(struct context *, uint32_t object, int op, const void *data, siz
 bool take_entry(struct cq *, uint32_t *object, void *data, size_t size);
 void free_entries(struct cq *);
 
+/* memory.c */
+struct ibv_mw *alloc_mw(struct ibv_pd *, int type);
+int bind_mw(struct ibv_qp *, struct ibv_mw *, struct ibv_mw_bind *);
+int dealloc_mw(struct ibv_mw *);
+
 /* post.c */
 int post_send(struct ibv_qp *, struct ibv_send_wr *, struct ibv_send_wr **bad);
 int post_recv(struct ibv_qp *, struct ibv_recv_wr *, struct ibv_recv_wr **bad);

@@ -44,7 +44,7 @@ static int present(void *addr, size_t length, bool writes)
 	return errno == EFAULT || errno == ENOMEM ? errno : 0; /* a kernel before 5.14, or memory of a device */
 }
 
-enum { ACCESS_KNOWN = 15, ACCESS_WINDOW = 1 << 4, ACCESS_ZERO_BASED = 1 << 5, ACCESS_ON_DEMAND = 1 << 6, ACCESS_OPTIONAL = 0x3ff00000 };
+enum { ACCESS_KNOWN = 31, ACCESS_ZERO_BASED = 1 << 5, ACCESS_ON_DEMAND = 1 << 6, ACCESS_OPTIONAL = 0x3ff00000 };
 
 EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned access)
 {
@@ -54,7 +54,7 @@ EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t len
 	int e = 0;
 	if (access & (ACCESS_ZERO_BASED | ACCESS_ON_DEMAND))
 		e = EOPNOTSUPP;
-	else if (access & ~(unsigned)(ACCESS_KNOWN | ACCESS_WINDOW | ACCESS_OPTIONAL | 1 << 8 /* HUGETLB is a hint */))
+	else if (access & ~(unsigned)(ACCESS_KNOWN | ACCESS_OPTIONAL | 1 << 8 /* HUGETLB is a hint */))
 		e = EINVAL;
 	struct ibv_mr *mr = e ? NULL : calloc(1, sizeof *mr);
 	if (!e && !mr)
@@ -94,6 +94,44 @@ EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
 	int e = call(c, &q, &r, NULL, 0);
 	if (!e)
 		free(mr);
+	return e;
+}
+
+struct ibv_mw *alloc_mw(struct ibv_pd *pd, int type)
+{
+	struct request q = {.op = OP_ALLOC_MW, .pd = pd->handle, .service = (uint32_t)type};
+	struct reply r;
+	struct ibv_mw *mw = calloc(1, sizeof *mw);
+	int e = mw ? call(context_of(pd->context), &q, &r, NULL, 0) : ENOMEM;
+	if (e) {
+		free(mw);
+		errno = e;
+		return NULL;
+	}
+	*mw = (struct ibv_mw){.context = pd->context, .pd = pd, .rkey = r.key, .handle = r.object, .type = type};
+	return mw;
+}
+
+int dealloc_mw(struct ibv_mw *mw)
+{
+	struct request q = {.op = OP_DEALLOC_MW, .object = mw->handle};
+	struct reply r;
+	int e = call(context_of(mw->context), &q, &r, NULL, 0);
+	if (!e)
+		free(mw);
+	return e;
+}
+
+/* bind_mw is for windows of type 1, whose keys the library chooses: the present one with the next tag. */
+int bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *b)
+{
+	uint32_t rkey = (mw->rkey & ~0xffu) | ((mw->rkey + 1) & 0xff);
+	struct ibv_send_wr w = {
+		.wr_id = b->wr_id, .opcode = WR_BIND_MW, .send_flags = b->send_flags, .bind_mw = {mw, rkey, b->bind_info},
+	}, *bad;
+	int e = post_send(qp, &w, &bad);
+	if (!e)
+		mw->rkey = rkey;
 	return e;
 }
 

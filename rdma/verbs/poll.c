@@ -121,6 +121,7 @@ static bool next(struct cq *cq, struct ibv_wc *wc)
 {
 	static const uint8_t opcodes[] = {
 		[SEND_OP_WRITE] = 1, [SEND_OP_WRITE_IMM] = 1, [SEND_OP_READ] = 2, [SEND_OP_CMP_SWAP] = 3, [SEND_OP_FETCH_ADD] = 4,
+		[SEND_OP_BIND] = 5, [SEND_OP_LOCAL_INV] = 6,
 	};
 	struct completion k;
 	uint32_t number;

@@ -8,7 +8,7 @@
 enum { ABSENT = 255 };
 static const uint8_t ours[WR_KINDS] = {
 	[WR_WRITE] = SEND_OP_WRITE, [WR_WRITE_IMM] = SEND_OP_WRITE_IMM, [WR_SEND] = SEND_OP_SEND, [WR_SEND_IMM] = SEND_OP_SEND_IMM, [WR_READ] = SEND_OP_READ,
-	[WR_CMP_SWAP] = SEND_OP_CMP_SWAP, [WR_FETCH_ADD] = SEND_OP_FETCH_ADD, [WR_LOCAL_INV] = ABSENT, [WR_BIND_MW] = ABSENT, [WR_SEND_INV] = SEND_OP_SEND_INV,
+	[WR_CMP_SWAP] = SEND_OP_CMP_SWAP, [WR_FETCH_ADD] = SEND_OP_FETCH_ADD, [WR_LOCAL_INV] = SEND_OP_LOCAL_INV, [WR_BIND_MW] = SEND_OP_BIND, [WR_SEND_INV] = SEND_OP_SEND_INV,
 };
 
 static bool carries_payload(uint8_t op) { return op <= SEND_OP_WRITE_IMM; }
@@ -36,6 +36,18 @@ static uint64_t total(const struct ibv_sge *list, int n)
 	return sum;
 }
 
+/* translate_bind is translate for windows. The rights are those of verbs' access flags. */
+static int translate_bind(const struct ibv_send_wr *w, struct send *s)
+{
+	const struct ibv_mw_bind_info *b = &w->bind_mw.bind_info;
+	if (!w->bind_mw.mw || (!b->mr && b->length) || b->mw_access_flags > 31)
+		return EINVAL;
+	s->rkey = (w->bind_mw.mw->rkey & ~0xffu) | (w->bind_mw.rkey & 0xff); /* programs choose the tag */
+	s->imm = b->mr ? b->mr->rkey : 0;
+	s->remote = b->addr, s->compare = b->length, s->swap = b->mw_access_flags;
+	return 0;
+}
+
 /* translate makes the node's form of a request. *copies is that its bytes are copied now. */
 static int translate(struct qp *qp, const struct ibv_send_wr *w, struct send *s, bool *copies)
 {
@@ -49,7 +61,11 @@ static int translate(struct qp *qp, const struct ibv_send_wr *w, struct send *s,
 		s->flags |= SEND_FLAG_FENCE;
 	if (w->send_flags & SEND_SOLICITED)
 		s->flags |= SEND_FLAG_SOLICITED;
-	s->imm = op == WR_SEND_INV ? w->imm_data : ntohl(w->imm_data);
+	s->imm = op == WR_SEND_INV || op == WR_LOCAL_INV ? w->imm_data : ntohl(w->imm_data);
+	if (op == WR_BIND_MW || op == WR_LOCAL_INV) {
+		*copies = false;
+		return qp->ex.qp_base.qp_type == QPT_UD || w->num_sge ? EINVAL : op == WR_BIND_MW ? translate_bind(w, s) : 0;
+	}
 	if (qp->ex.qp_base.qp_type == QPT_UD) {
 		if (!w->wr.ud.ah)
 			return EINVAL;
