@@ -49,6 +49,8 @@ type Conn struct {
 	finished bool     // FIN has come
 	closed   bool     // by Close
 	err      error    // the connection is over
+	heard    bool     // something has completed since the last look of keepAlive
+	looks    *time.Timer
 	readBy   deadline
 	writeBy  deadline
 }
@@ -74,6 +76,7 @@ func (s *Conn) completed(w Completion, recv bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer s.changed.Broadcast()
+	s.heard = true
 	switch {
 	case w.Status != transport.Success:
 		s.fail(w.Status)
@@ -229,6 +232,33 @@ func (s *Conn) control(imm uint32) bool {
 	return true
 }
 
+// keepAlive begins to look whether the peer is there. Where nothing has been heard of it for cfg.KeepAlive, and no message waits for its
+// acknowledgement, one without payload does: the retries of the queue pair decide.
+func (s *Conn) keepAlive() {
+	if s.cfg.KeepAlive < 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.looks = time.AfterFunc(s.cfg.KeepAlive, s.look)
+}
+
+// look is called by the timer of keepAlive.
+func (s *Conn) look() {
+	s.ctx.lock.Enter()
+	defer s.ctx.lock.Exit()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || s.err != nil {
+		return
+	}
+	if !s.heard && s.posted == 0 && s.control(0) {
+		s.ctx.makeReady(s.qp)
+	}
+	s.heard = false
+	s.looks.Reset(s.cfg.KeepAlive)
+}
+
 // Write sends p as messages. It returns when all of it is in send buffers.
 func (s *Conn) Write(p []byte) (n int, err error) {
 	s.writing.Lock()
@@ -305,6 +335,9 @@ func (s *Conn) Close() error {
 		return s.opError("close", net.ErrClosed)
 	}
 	s.closed = true
+	if s.looks != nil {
+		s.looks.Stop()
+	}
 	s.changed.Broadcast()
 	s.mu.Unlock()
 	s.writing.Lock() // no message comes behind FIN

@@ -141,6 +141,34 @@ func TestPeerGone(t *testing.T) {
 	}
 }
 
+// TestPeerVanishes: a peer that answers nothing any more, without a word of RDMA-CM, ends the connection of a side that only reads, and
+// not that of a peer that is idle.
+func TestPeerVanishes(t *testing.T) {
+	c := openContext(t, 1, Config{})
+	alive := ConnConfig{KeepAlive: 20 * time.Millisecond}
+	a, b := connPair(t, c, c, alive, ConnConfig{KeepAlive: -1})
+	x, y := connPair(t, c, c, alive, ConnConfig{KeepAlive: -1})
+	if err := b.qp.Destroy(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Read(make([]byte, 1)); !errors.Is(err, syscall.ETIMEDOUT) {
+		t.Errorf("Read returns %v", err)
+	}
+	if n := x.QP().Counters().CompletedSends; n < 2 {
+		t.Errorf("an idle connection has sent %d empty messages", n)
+	}
+	if n := y.QP().Counters().CompletedSends; n > 0 {
+		t.Errorf("a side without them has sent %d", n)
+	}
+	if _, err := x.Write([]byte("still here")); err != nil {
+		t.Error(err)
+	}
+	p := make([]byte, 16)
+	if n, err := y.Read(p); err != nil || string(p[:n]) != "still here" {
+		t.Errorf("%q, %v", p[:n], err)
+	}
+}
+
 // TestOtherProtocols connects programs of RDMA-CM that have no Conn, and refuses wrong configurations.
 func TestOtherProtocols(t *testing.T) {
 	c := openContext(t, 1, Config{})

@@ -88,6 +88,7 @@ func (l *Listener) handshake(ctx context.Context, r *ConnRequest) *Conn {
 		s.release()
 		return nil
 	}
+	s.keepAlive()
 	return s
 }
 

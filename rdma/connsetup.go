@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"time"
 
 	"github.com/millrace/millrace/rdma/transport"
 )
@@ -14,6 +15,10 @@ import (
 type ConnConfig struct {
 	Buffers    int // messages that the peer may send ahead of ReadMessage: 2 to 4096; 0 is 64
 	BufferSize int // bytes of the longest message: 64 to 16 MiB; 0 is 16 KiB. The smaller one of both sides counts
+
+	// KeepAlive is the time without a message after which an empty one asks whether the peer is still there. One that is not ends the
+	// connection with ETIMEDOUT, within KeepAlive and a second. 0 is 15 s; negative is never.
+	KeepAlive time.Duration
 
 	SelectiveRepeat bool   // as of QPConfig, where both sides have it
 	LineRate        uint64 // as of QPConfig
@@ -30,6 +35,9 @@ func (c ConnConfig) check() (ConnConfig, error) {
 	}
 	if c.Window == 0 {
 		c.Window = transport.DefaultWindow
+	}
+	if c.KeepAlive == 0 {
+		c.KeepAlive = 15 * time.Second
 	}
 	if c.Buffers < 2 || c.Buffers > 4096 || c.BufferSize < 64 || c.BufferSize > 16<<20 {
 		return c, fmt.Errorf("%w: %d buffers of %d bytes, want 2 to 4096 of 64 to 16777216", transport.ErrAttribute, c.Buffers, c.BufferSize)
@@ -158,6 +166,7 @@ func Dial(ctx context.Context, c *Context, to netip.AddrPort, cfg ConnConfig) (*
 		s.release()
 		return nil, err
 	}
+	s.keepAlive()
 	return s, nil
 }
 
