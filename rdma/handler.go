@@ -171,7 +171,7 @@ func (c *Context) emit(number uint32, p *roce.Packet, pieces [][]byte) bool {
 	}
 	c.polled.waitsSince = 0
 	e := roce.Envelope{
-		DstMAC: way.hop.MAC, VLAN: way.hop.VLAN, Src: c.addr, Dst: way.addr, TOS: c.cfg.TOS, TTL: 64, ID: c.id,
+		DstMAC: way.hop.MAC, VLAN: way.hop.VLAN, Src: c.addr, Dst: way.addr, TOS: c.polled.cfg.TOS, TTL: 64, ID: c.id,
 		SrcPort: sourcePort(c.polled.qp.QPN()),
 	}
 	if c.polled.cfg.LineRate > 0 && p.Opcode != roce.CNP {

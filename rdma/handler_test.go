@@ -14,7 +14,6 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// TestVerdicts gives frames to the handler of a context: each is counted once, under its reason, and gets the loop's verdict.
 // TestAcknowledgementsLinger: that of a message leaves one iteration later than it could, and with what the program has posted meanwhile.
 func TestAcknowledgementsLinger(t *testing.T) {
 	c := openContext(t, 1, Config{})
@@ -48,6 +47,23 @@ func TestAcknowledgementsLinger(t *testing.T) {
 	tick("the acknowledgement and the answer", 2)
 }
 
+// TestTrafficClasses: packets of a queue pair have its DSCP, or that of the context.
+func TestTrafficClasses(t *testing.T) {
+	c := openContext(t, 1, Config{TOS: 0x20})
+	for own, want := range map[uint8]byte{0: 0x20, 0x68: 0x68} {
+		a, b := newSideWith(t, c, QPConfig{Service: RC, TOS: own}, 8), newSide(t, c, RC, 8)
+		join(t, a, b, ConnectConfig{})
+		h := c.Enter()
+		err := h.PostSend(a.qp, &SendWR{Op: OpWrite, List: []SGE{a.mr.SGE(0, 8)}, RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey()})
+		(handler{c}).Tick(c.polledAt)
+		if err != nil || len(c.local) != 1 || wire.IPv4(c.local[0][wire.EthernetLen:]).TOS() != want {
+			t.Errorf("TOS %#x: %d packets, %v", own, len(c.local), err)
+		}
+		h.Exit()
+	}
+}
+
+// TestVerdicts gives frames to the handler of a context: each is counted once, under its reason, and gets the loop's verdict.
 func TestVerdicts(t *testing.T) {
 	c := openContext(t, 1, Config{})
 	s := newSide(t, c, RC, 64)

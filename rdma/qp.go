@@ -1,6 +1,7 @@
 package rdma
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 
@@ -27,6 +28,7 @@ type QPConfig struct {
 	// SelectiveRepeat repeats lost packets alone, where the peer is a Millrace that has it too (Endpoint.Window). Otherwise, and
 	// with other peers, the queue pair goes back to the first that is missing.
 	SelectiveRepeat bool
+	TOS             uint8  // DSCP and ECN of its packets; 0 is Config.TOS
 	LineRate        uint64 // of the link in bits per second, for congestion control (DCQCN) of RC and UC; 0 is none
 }
 
@@ -64,6 +66,7 @@ func (p *PD) CreateQP(cfg QPConfig) (*QP, error) {
 	if cfg.Window == 0 {
 		cfg.Window = transport.DefaultWindow
 	}
+	cfg.TOS = cmp.Or(cfg.TOS, p.ctx.cfg.TOS)
 	if cfg.SelectiveRepeat && (cfg.Window > mostSelective || cfg.Service != RC) {
 		return nil, fmt.Errorf("%w: selective repeat is for RC and windows of at most %d packets", transport.ErrAttribute, mostSelective)
 	}
