@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"os"
 	"runtime"
 	"testing"
 	"time"
@@ -310,6 +311,54 @@ func TestTenThousandQueuePairs(t *testing.T) {
 		if err := q.Destroy(); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestQueuePairsLeaveNothing creates, connects, uses and destroys queue pairs, a million with MILLRACE_SOAK: memory and tables do not grow.
+func TestQueuePairsLeaveNothing(t *testing.T) {
+	rounds := 100
+	if os.Getenv("MILLRACE_SOAK") != "" {
+		rounds = 10_000
+	}
+	c := openContext(t, 1, Config{})
+	a, b := newSide(t, c, RC, 4096), newSide(t, c, RC, 4096)
+	round := func() {
+		var qps []*QP
+		for range 50 {
+			x, err1 := a.pd.CreateQP(QPConfig{Service: RC, SendCQ: a.cq, RecvCQ: a.cq})
+			y, err2 := b.pd.CreateQP(QPConfig{Service: RC, SendCQ: b.cq, RecvCQ: b.cq})
+			if err := errors.Join(err1, err2); err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(x.Connect(y.Endpoint(0), ConnectConfig{}), y.Connect(x.Endpoint(0), ConnectConfig{})); err != nil {
+				t.Fatal(err)
+			}
+			qps = append(qps, x, y)
+		}
+		a.qp = qps[0]
+		a.post(SendWR{Op: OpWrite, List: []SGE{a.mr.SGE(0, 8)}, RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey()})
+		a.completions(1)
+		for _, q := range qps {
+			if err := q.Destroy(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	for range 10 {
+		round()
+	}
+	before, slots := heap(), len(c.slots)
+	for range rounds {
+		round()
+	}
+	if after := heap(); after > before+1<<20 || len(c.slots) != slots || len(c.qps) != 2 || len(c.paths) != 0 {
+		t.Errorf("heap %d, then %d bytes; %d slots, then %d; %d queue pairs, %d paths", before, after, slots, len(c.slots), len(c.qps), len(c.paths))
 	}
 }
 

@@ -40,7 +40,7 @@ fuzz: ## run every fuzzer for FUZZTIME (20s)
 		done; \
 	done; done
 
-soak: ## the long forms of tests, for SOAK (60s) each: the configuration changes under load, 10 000 services, the forwarding function fuzzed, random requests through the proxy, soak-upgrades, 100 reloads of 30 000 inspection rules, CONNECTIONS (1000000) of programs of millrace exec, 600 clients with 2 MB both ways, soak-shim
+soak: ## the long forms of tests, for SOAK (60s) each: the configuration changes under load, 10 000 services, the forwarding function fuzzed, random requests through the proxy, soak-upgrades, 100 reloads of 30 000 inspection rules, CONNECTIONS (1000000) of programs of millrace exec, 600 clients with 2 MB both ways, 10 GB of RDMA each way at 2 % loss and a million queue pairs, soak-shim
 	MILLRACE_MUST_NETNS=1 MILLRACE_SOAK=$(SOAK) $(GO) test -count=1 -timeout 0 -v -run "TestNoConnectionBreaks|TestRealProgramsAreServed" ./l4/control
 	MILLRACE_MUST_NETNS=1 MILLRACE_SOAK=$(SOAK) $(GO) -C cmd test -count=1 -v -run TestGatewayWithManyServices ./millrace
 	$(GO) test -timeout 0 -run '^$$' -fuzz '^FuzzHandle$$' -fuzztime $(SOAK) ./l4/control
@@ -48,6 +48,7 @@ soak: ## the long forms of tests, for SOAK (60s) each: the configuration changes
 	MILLRACE_SOAK=$(SOAK) $(GO) test -count=1 -timeout 0 -v -run TestRandomRequests ./l7/proxy
 	MILLRACE_SOAK=$(SOAK) $(GO) test -count=1 -timeout 0 -v -run TestReloadsUnderTrafficKeepMemory ./l4/inspection
 	MILLRACE_SHIM_CONNECTIONS=$(CONNECTIONS) $(GO) test -count=1 -timeout 0 -v -run TestConnectionsLeaveNothing ./internal/testkit/shimtest
+	MILLRACE_SOAK=$(SOAK) $(GO) test -count=1 -timeout 0 -v -run 'TestBulkOverLossyLink|TestQueuePairsLeaveNothing' ./rdma ./rdma/transport
 	MILLRACE_MUST_NETNS=1 MILLRACE_CROWD=2000000 $(GO) test -count=1 -v -run TestCrowdFillsNoRing ./internal/app/stackd
 	$(MAKE) soak-shim
 

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"os"
 	"testing"
 	"time"
 
@@ -189,10 +190,23 @@ func (w *worker) check(t *testing.T) {
 	}
 }
 
-// TestBulkOverLossyLink moves 8 MiB each way at 2 % loss, by WRITE of 64 KiB and READ, and compares hashes.
+// TestBulkOverLossyLink moves 8 MiB each way at 2 % loss, by WRITE of 64 KiB and READ, and compares hashes; with MILLRACE_SOAK, 10 GB each way
+// in as many pieces. Numbers wrap.
 func TestBulkOverLossyLink(t *testing.T) {
+	pieces := uint64(1)
+	if os.Getenv("MILLRACE_SOAK") != "" {
+		pieces = 1200
+	}
+	for _, selective := range []bool{false, true} {
+		for i := range pieces {
+			bulk(t, selective, 9+i)
+		}
+	}
+}
+
+func bulk(t *testing.T, selective bool, seed uint64) {
 	const size = 8 << 20
-	p := newPair(t, options{psn: 0xfffff0, memory: 2 * size, mtu: 4096, seed: 9, imp: impairment{loss: 20, reorder: 20}})
+	p := newPair(t, options{psn: 0xfffff0, memory: 2 * size, mtu: 4096, seed: seed, selective: selective, imp: impairment{loss: 20, reorder: 20}})
 	p.limit = 1 << 30
 	p.a.fill(1)
 	p.b.fill(2)
@@ -210,7 +224,9 @@ func TestBulkOverLossyLink(t *testing.T) {
 	if n := len(p.a.sends); n != 2*size>>16 || p.a.qp.State() != ReadyToSend {
 		t.Errorf("%d completions, state %v", n, p.a.qp.State())
 	}
-	t.Logf("%+v", p.a.qp.Counters())
+	if seed == 9 {
+		t.Logf("selective repeat %v: %+v", selective, p.a.qp.Counters())
+	}
 }
 
 // TestAtomicsAreExactlyOnce adds to a counter over a bad link, and compares the values that were returned
