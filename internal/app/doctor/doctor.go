@@ -54,16 +54,18 @@ func (r *Report) Failed() bool {
 
 // Host is the machine to examine: This, or a made-up one.
 type Host struct {
-	FS      fs.FS                                   // the root of the file system
-	Env     func(string) string                     // environment of the process
-	Socket  func() error                            // can an AF_XDP socket be opened
-	Program func() error                            // can an XDP program be loaded
-	Memlock func() (limit uint64, err error)        // RLIMIT_MEMLOCK, bytes; all ones is no limit
-	Shared  func() error                            // can memory be shared with another process (vhost-user)
-	Links   func(names []string) ([]Link, error)    // the interfaces named, or all
-	Holder  func(fsys fs.FS, program uint32) string // who holds an XDP program: "suricata (pid 12)"
-	GPU     func() (GPU, error)                     // opens a GPU and lets it work; nil asks no GPU
-	NoGPUs  bool                                    // the program is the static one, which cannot load a driver
+	FS      fs.FS                            // the root of the file system
+	Env     func(string) string              // environment of the process
+	Socket  func() error                     // can an AF_XDP socket be opened
+	Program func() error                     // can an XDP program be loaded
+	Memlock func() (limit uint64, err error) // RLIMIT_MEMLOCK, bytes; all ones is no limit
+	Shared  func() error                     // can memory be shared with another process (vhost-user)
+	// OwnMemory writes memory of the process by /proc/self/mem, as the node does that of programs.
+	OwnMemory func() error
+	Links     func(names []string) ([]Link, error)    // the interfaces named, or all
+	Holder    func(fsys fs.FS, program uint32) string // who holds an XDP program: "suricata (pid 12)"
+	GPU       func() (GPU, error)                     // opens a GPU and lets it work; nil asks no GPU
+	NoGPUs    bool                                    // the program is the static one, which cannot load a driver
 }
 
 // GPU is one that has been opened and has worked.
@@ -98,6 +100,7 @@ func Examine(h Host, interfaces []string) *Report {
 	x.interfaces(interfaces)
 	x.cuda()
 	x.dpdk()
+	x.rdma()
 	return &x.rep
 }
 

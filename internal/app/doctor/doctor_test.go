@@ -59,14 +59,15 @@ var good = Link{Name: "eth1", Up: true, MTU: 1500, Driver: "ice", Queues: 4, Fea
 
 func host(fsys fs.FS, links ...Link) Host {
 	return Host{
-		FS:      fsys,
-		Env:     func(string) string { return "" },
-		Socket:  func() error { return nil },
-		Program: func() error { return nil },
-		Memlock: func() (uint64, error) { return ^uint64(0), nil },
-		Shared:  func() error { return nil },
-		Links:   func([]string) ([]Link, error) { return links, nil },
-		Holder:  holder,
+		FS:        fsys,
+		Env:       func(string) string { return "" },
+		Socket:    func() error { return nil },
+		Program:   func() error { return nil },
+		Memlock:   func() (uint64, error) { return ^uint64(0), nil },
+		Shared:    func() error { return nil },
+		OwnMemory: func() error { return nil },
+		Links:     func([]string) ([]Link, error) { return links, nil },
+		Holder:    holder,
 	}
 }
 

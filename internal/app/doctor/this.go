@@ -21,14 +21,15 @@ import (
 // This is the machine that the program runs on.
 func This() Host {
 	return Host{
-		FS:      os.DirFS("/"),
-		Env:     os.Getenv,
-		Socket:  openSocket,
-		Program: loadProgram,
-		Memlock: memlock,
-		Shared:  shared,
-		Links:   links,
-		Holder:  holder,
+		FS:        os.DirFS("/"),
+		Env:       os.Getenv,
+		Socket:    openSocket,
+		Program:   loadProgram,
+		Memlock:   memlock,
+		Shared:    shared,
+		OwnMemory: ownMemory,
+		Links:     links,
+		Holder:    holder,
 	}
 }
 
