@@ -196,7 +196,8 @@ func TestConnBetweenHosts(t *testing.T) {
 // record captures what passes the interface of a namespace until stop is called.
 func record(t *testing.T, ns *testnet.Namespace, file string) (stop func()) {
 	t.Helper()
-	cmd := exec.Command("tcpdump", "-i", "eth0", "-w", file, "-s", "0", "-U", "--immediate-mode", "-Z", "root")
+	// In immediate mode its buffer has slots of the longest packet: with the usual 256 KiB a burst has no room.
+	cmd := exec.Command("tcpdump", "-i", "eth0", "-w", file, "-s", "2048", "-B", "16384", "-U", "--immediate-mode", "-Z", "root")
 	if err := ns.Start(cmd); err != nil {
 		t.Fatal(err)
 	}
