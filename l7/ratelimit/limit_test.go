@@ -184,3 +184,20 @@ func BenchmarkTake(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkTakeOfNewKeys has the cost of keys that come for the first time, into a table for two million that has up to a tenth of them.
+func BenchmarkTakeOfNewKeys(b *testing.B) {
+	const keys = 2_000_000
+	var l *Limit
+	for i := range b.N {
+		if i%(keys/10) == 0 {
+			b.StopTimer()
+			l = New(Options{Requests: 1000, Interval: time.Second, Keys: keys})
+			for j := range l.table.buckets {
+				l.table.buckets[j][0].tat.Store(0) // its pages are there
+			}
+			b.StartTimer()
+		}
+		l.Take(1, rand.Uint64()|1)
+	}
+}

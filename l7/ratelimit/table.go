@@ -77,11 +77,18 @@ func (t *table) of(key uint64) (a, b *bucket) {
 	return &t.buckets[i], &t.buckets[j]
 }
 
-// find returns the place of a key, nil where it has none. Nearly all are in their first bucket, see spill: the second is not read ahead.
+// find returns the place of a key, nil where it has none. Nearly all are in their first bucket, see spill: the second is not read ahead,
+// and not at all where the first has had too few keys for it. So a new key costs one cache line while a table fills.
 func (t *table) find(key uint64) *place {
 	a, b := t.of(key)
-	if p := a.find(key); p != nil {
-		return p
+	for i := range a {
+		p := &a[i]
+		if p.key.Load() == key {
+			return p
+		}
+		if p.tat.Load() == 0 && i < spill { // never taken, so that no later place was, as the first that is free is taken
+			return nil
+		}
 	}
 	return b.find(key)
 }

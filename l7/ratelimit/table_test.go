@@ -152,3 +152,27 @@ func TestLargeTablesAskForHugePages(t *testing.T) {
 		}
 	}
 }
+
+// A key in the second bucket is found with as few keys in the first as send one there, and a key that has no place is looked for in one
+// line while its first bucket has none of its places taken.
+func TestKeysOfTheSecondBucketAreFound(t *testing.T) {
+	l := New(Options{Requests: 1, Interval: time.Hour, Keys: 1000})
+	r := rand.New(rand.NewPCG(7, 8))
+	first := &l.table.buckets[17]
+	for in := range ways {
+		var key uint64
+		for a, b := (*bucket)(nil), first; a != first || b[0].tat.Load() != 0; a, b = l.table.of(key) {
+			key = r.Uint64() | 1
+		}
+		if l.table.find(key) != nil {
+			t.Fatalf("a key without a place is found beside %d", in)
+		}
+		l.Take(1, key)
+		if second := first.find(key) == nil; second != (in >= spill) {
+			t.Fatalf("key %d is in its second bucket: %v", in, second)
+		}
+		if l.Take(1, key).Allowed {
+			t.Fatalf("key %d of its first bucket is not found", in)
+		}
+	}
+}
