@@ -86,6 +86,7 @@ func TestDeadRankIsNamed(t *testing.T) {
 }
 
 func TestHangingRankIsNamed(t *testing.T) {
+	t.Parallel()
 	for _, hung := range []int{0, 2} {
 		comms := locals(t, 3, Config{Timeout: short})
 		errs := all(comms, func(c *Comm) error {
@@ -101,6 +102,7 @@ func TestHangingRankIsNamed(t *testing.T) {
 
 // TestStoppedRankIsNamed has a rank whose process does not even answer the coordinator.
 func TestStoppedRankIsNamed(t *testing.T) {
+	t.Parallel()
 	comms := locals(t, 4, Config{Timeout: short})
 	w := comms[2].w
 	w.mu.Lock() // stops its answers
@@ -113,6 +115,7 @@ func TestStoppedRankIsNamed(t *testing.T) {
 }
 
 func TestDifferentCallsAreNamed(t *testing.T) {
+	t.Parallel()
 	for name, other := range map[string]func(c *Comm) error{
 		"count": func(c *Comm) error { return sum(c, 11) },
 		"type":  func(c *Comm) error { v := make([]float32, 10); return c.AllReduce(Slice(v), Slice(v), Sum) },

@@ -2,13 +2,15 @@ package collective
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
-	"strconv"
+	"slices"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -50,45 +52,135 @@ func group(t testing.TB, n int, change func(*Config), do func(c *Comm) error) []
 	return errs
 }
 
-// TestRanksInProcesses runs ranks as processes of this test's program.
-func TestRanksInProcesses(t *testing.T) {
-	const n = 4
-	address := free(t)
+// rankOf is what a process of a test does, in its environment.
+type rankOf struct {
+	Config
+	Signal syscall.Signal // that rank Victim sends to itself in the middle; 0 is none
+	Victim int
+}
+
+const rankVariable = "MILLRACE_TEST_RANK"
+
+// processes runs ranks as processes of this test's program, and returns the errors that they print.
+func processes(t *testing.T, n int, of rankOf) []*Error {
+	t.Helper()
+	errs := make([]*Error, n)
+	cmds := make([]*exec.Cmd, n)
 	var wg sync.WaitGroup
+	of.Address, of.Size = free(t), n
 	for r := range n {
+		of.Rank = r
+		text, err := json.Marshal(of)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command(os.Args[0], "-test.run=^TestRankOfProcess$")
+		cmd.Env = append(os.Environ(), rankVariable+"="+string(text))
+		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		cmds[r] = cmd
 		wg.Go(func() {
-			cmd := exec.Command(os.Args[0], "-test.run=^TestRankOfProcess$", "-test.v")
-			cmd.Env = append(os.Environ(), fmt.Sprintf("MILLRACE_TEST_RANK=%d/%d/%s", r, n, address))
-			if out, err := cmd.CombinedOutput(); err != nil {
+			out, err := cmd.Output()
+			if of.Signal != 0 && r == of.Victim {
+				return
+			}
+			var e Error
+			if json.Unmarshal(out, &e) == nil {
+				counting.Lock()
+				errs[r] = &e
+				counting.Unlock()
+			} else if err != nil {
 				t.Errorf("rank %d: %v\n%s", r, err, out)
+			}
+			if of.Signal != 0 && of.Signal != syscall.SIGKILL && allBut(errs, of.Victim) {
+				_ = cmds[of.Victim].Process.Kill() // it is stopped
 			}
 		})
 	}
 	wg.Wait()
+	return errs
 }
 
-// TestRankOfProcess is a rank of TestRanksInProcesses.
+var counting sync.Mutex
+
+// allBut reports whether all errors are there but one.
+func allBut(errs []*Error, victim int) bool {
+	counting.Lock()
+	defer counting.Unlock()
+	for r, e := range errs {
+		if r != victim && e == nil {
+			return false
+		}
+	}
+	return true
+}
+
+func TestRanksInProcesses(t *testing.T) {
+	for r, e := range processes(t, 4, rankOf{Config: Config{Timeout: 30 * time.Second}}) {
+		if e != nil {
+			t.Errorf("rank %d: %v", r, e)
+		}
+	}
+}
+
+// TestKilledProcessIsNamed kills a rank, also the one that coordinates, and one that is stopped.
+func TestKilledProcessIsNamed(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		signal  syscall.Signal
+		victim  int
+		kind    Failure
+		timeout time.Duration
+	}{{syscall.SIGKILL, 2, Died, 30 * time.Second}, {syscall.SIGKILL, 0, Died, 30 * time.Second}, {syscall.SIGSTOP, 1, Hung, time.Second}, {syscall.SIGSTOP, 0, Hung, time.Second}} {
+		t.Run(fmt.Sprint(c.signal, c.victim), func(t *testing.T) {
+			t.Parallel()
+			for r, e := range processes(t, 4, rankOf{Config: Config{Timeout: c.timeout, NoMeasure: true}, Signal: c.signal, Victim: c.victim}) {
+				if r != c.victim && (e == nil || e.Kind != c.kind || !slices.Equal(e.Ranks, []int{c.victim})) {
+					t.Errorf("rank %d: %v", r, e)
+				}
+			}
+		})
+	}
+}
+
+// TestRankOfProcess is a rank of the tests above.
 func TestRankOfProcess(t *testing.T) {
-	var cfg Config
-	if _, err := fmt.Sscanf(os.Getenv("MILLRACE_TEST_RANK"), "%d/%d/%s", &cfg.Rank, &cfg.Size, &cfg.Address); err != nil {
+	var of rankOf
+	if err := json.Unmarshal([]byte(os.Getenv(rankVariable)), &of); err != nil {
 		return // a test of its own has nothing to do
 	}
-	cfg.Timeout = 30 * time.Second
-	c, err := Connect(t.Context(), cfg)
+	c, err := Connect(t.Context(), of.Config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := make([]float32, 300000)
-	for i := range v {
-		v[i] = float32(cfg.Rank*1000 + i%1000)
+	v := make([]float32, 300_000)
+	rounds := 1
+	if of.Signal != 0 {
+		rounds = 1 << 30
 	}
-	err = errors.Join(c.SetAlgorithm(KindAllReduce, Ring), c.AllReduce(Slice(v), Slice(v), Sum), c.Barrier(), c.Close())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range v {
-		if want := float32(cfg.Size*(cfg.Size-1)/2*1000 + cfg.Size*(i%1000)); v[i] != want {
-			t.Fatal("element " + strconv.Itoa(i) + " differs")
+	err = c.SetAlgorithm(KindAllReduce, Ring)
+	for k := 0; k < rounds && err == nil; k++ {
+		if k == 5 && c.Rank() == of.Victim {
+			_ = syscall.Kill(os.Getpid(), of.Signal)
 		}
+		for i := range v {
+			v[i] = float32(c.Rank()*1000 + i%1000)
+		}
+		if err = c.AllReduce(Slice(v), Slice(v), Sum); err != nil {
+			break
+		}
+		for i := range v {
+			if want := float32(of.Size*(of.Size-1)/2*1000 + of.Size*(i%1000)); v[i] != want {
+				t.Fatalf("element %d is %v, want %v", i, v[i], want)
+			}
+		}
+	}
+	var e *Error
+	if errors.As(err, &e) {
+		text, _ := json.Marshal(e)
+		fmt.Println(string(text))
+		os.Exit(0)
+	}
+	if err := errors.Join(err, c.Barrier(), c.Close()); err != nil {
+		t.Fatal(err)
 	}
 }

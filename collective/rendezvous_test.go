@@ -26,6 +26,7 @@ func pairUp(t *testing.T, change func(cfg *Config)) (zero, one error) {
 }
 
 func TestWrongRanksDoNotJoin(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		change func(cfg *Config)
 		want   error
@@ -58,6 +59,7 @@ func TestWrongRanksDoNotJoin(t *testing.T) {
 
 // TestAThirdRankOneIsRefused has two processes with the same number.
 func TestAThirdRankOneIsRefused(t *testing.T) {
+	t.Parallel()
 	errs := group(t, 3, func(cfg *Config) {
 		cfg.Rank, cfg.Timeout = min(cfg.Rank, 1), 300*time.Millisecond
 	}, func(c *Comm) error { return c.Barrier() })
