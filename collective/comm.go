@@ -298,3 +298,30 @@ func (c *coordinator) finish(timeout time.Duration) {
 	}
 	<-c.done
 }
+
+// shut closes everything, of a Connect that has failed or a communicator that is closed.
+func (w *world) shut() {
+	w.mu.Lock()
+	w.leaving = true
+	select {
+	case <-w.done:
+	default:
+		close(w.done)
+	}
+	listeners, control, links := w.listeners, w.control, w.links
+	w.mu.Unlock()
+	for _, l := range listeners {
+		_ = l.Close() // nothing is lost with it
+	}
+	if control != nil {
+		_ = control.conn.Close() // as above
+	}
+	for _, l := range links {
+		if l != nil {
+			l.Close(ErrClosed)
+		}
+	}
+}
+
+// ErrClosed is the error of calls after Close.
+var ErrClosed = errors.New("collective: the communicator is closed")

@@ -65,7 +65,8 @@ const rankVariable = "MILLRACE_TEST_RANK"
 func processes(t *testing.T, n int, of rankOf) []*Error {
 	t.Helper()
 	errs := make([]*Error, n)
-	cmds := make([]*exec.Cmd, n)
+	victim, kill := context.WithCancel(t.Context())
+	defer kill()
 	var wg sync.WaitGroup
 	of.Address, of.Size = free(t), n
 	for r := range n {
@@ -74,10 +75,13 @@ func processes(t *testing.T, n int, of rankOf) []*Error {
 		if err != nil {
 			t.Fatal(err)
 		}
-		cmd := exec.Command(os.Args[0], "-test.run=^TestRankOfProcess$")
+		ctx := t.Context()
+		if of.Signal == syscall.SIGSTOP && r == of.Victim {
+			ctx = victim
+		}
+		cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestRankOfProcess$")
 		cmd.Env = append(os.Environ(), rankVariable+"="+string(text))
 		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-		cmds[r] = cmd
 		wg.Go(func() {
 			out, err := cmd.Output()
 			if of.Signal != 0 && r == of.Victim {
@@ -91,8 +95,8 @@ func processes(t *testing.T, n int, of rankOf) []*Error {
 			} else if err != nil {
 				t.Errorf("rank %d: %v\n%s", r, err, out)
 			}
-			if of.Signal != 0 && of.Signal != syscall.SIGKILL && allBut(errs, of.Victim) {
-				_ = cmds[of.Victim].Process.Kill() // it is stopped
+			if allBut(errs, of.Victim) {
+				kill() // it is stopped
 			}
 		})
 	}

@@ -299,7 +299,6 @@ func (w *world) learn(t *tableFrame) error {
 	w.mu.Lock()
 	w.cfg.Rank, w.cfg.Size = place, len(t.Ranks)
 	w.mu.Unlock()
-	w.links = make([]link.Link, w.cfg.Size)
 	for _, m := range t.Members {
 		if len(m.Addresses) != w.rails() {
 			return fmt.Errorf("%w: a rank has %d rails, this one %d: name as many for all", ErrConfig, len(m.Addresses), w.rails())
@@ -320,7 +319,7 @@ func (w *world) join(ctx context.Context, address string) error {
 	if err != nil {
 		return err
 	}
-	w.control = &frameConn{conn: conn}
+	w.setControl(conn)
 	if len(w.listeners) == 0 { // without rails: the address by which this rank reaches the coordinator
 		host, _, err := net.SplitHostPort(conn.LocalAddr().String())
 		if err == nil {
@@ -333,11 +332,19 @@ func (w *world) join(ctx context.Context, address string) error {
 	return w.control.write(frameJoin, w.self())
 }
 
+// setControl sets the connection to the coordinator.
+func (w *world) setControl(conn net.Conn) {
+	w.mu.Lock()
+	w.control = &frameConn{conn: conn}
+	w.mu.Unlock()
+}
+
 // gather waits for all other ranks and starts the coordinator.
 func (w *world) gather(ctx context.Context, early map[[2]uint32]net.Conn) error {
 	conns := make([]*frameConn, w.cfg.Size)
 	mine, theirs := net.Pipe()
-	w.control, conns[w.cfg.Rank] = &frameConn{conn: mine}, &frameConn{conn: theirs}
+	w.setControl(mine)
+	conns[w.cfg.Rank] = &frameConn{conn: theirs}
 	go func() { _ = w.control.write(frameJoin, w.self()) }() // net.Pipe has no buffer
 	var patience <-chan time.Time                            // forever
 	if w.shrinking {
@@ -447,44 +454,21 @@ func (w *world) mesh(ctx context.Context, early map[[2]uint32]net.Conn) error {
 			return fmt.Errorf("%w: %d connections between ranks are missing", context.Cause(ctx), missing)
 		}
 	}
+	links := make([]link.Link, w.cfg.Size)
 	for r, c := range conns {
 		switch {
 		case r == w.cfg.Rank:
 		case rails == 1:
-			w.links[r] = link.NewSingle(c[0])
+			links[r] = link.NewSingle(c[0])
 		default:
 			for _, rail := range c {
 				endSilentRail(rail, w.cfg.Timeout/4)
 			}
-			w.links[r] = link.NewStriped(c)
+			links[r] = link.NewStriped(c)
 		}
 	}
+	w.mu.Lock()
+	w.links = links
+	w.mu.Unlock()
 	return nil
 }
-
-// shut closes everything, of a Connect that has failed or a communicator that is closed.
-func (w *world) shut() {
-	w.mu.Lock()
-	w.leaving = true
-	select {
-	case <-w.done:
-	default:
-		close(w.done)
-	}
-	listeners := w.listeners
-	w.mu.Unlock()
-	for _, l := range listeners {
-		_ = l.Close() // nothing is lost with it
-	}
-	if w.control != nil {
-		_ = w.control.conn.Close() // as above
-	}
-	for _, l := range w.links {
-		if l != nil {
-			l.Close(ErrClosed)
-		}
-	}
-}
-
-// ErrClosed is the error of calls after Close.
-var ErrClosed = errors.New("collective: the communicator is closed")
