@@ -120,6 +120,7 @@ shim/ring/layoutgen:
 rdma/program      : internal/programsocket metrics clock wire stack rdma rdma/cm rdma/memory rdma/roce rdma/transport shim/ring
 shim              : internal/programsocket shim/ring metrics socket stack tcp tcp/cc wire clock
 shim/notify       : shim
+gpunet/queue      : shim/ring
 collective/schedule:
 collective/numeric:
 collective/link   :
