@@ -68,7 +68,7 @@ KERNELS    := $(patsubst gpukern/cuda/%.cu,gpukern/cuda/ptx/%.ptx,$(wildcard gpu
 CUDA_FLAGS := -x cuda --cuda-device-only -nocudainc -nocudalib -ffreestanding -O3 -Wall -Wextra -Werror -S
 
 # The kernels that only tests load are no part of the binary.
-TEST_KERNELS := gpukern/cuda/testdata/ptx/probe.ptx gpukern/cuda/pubkey/testdata/ptx/arithmetic.ptx
+TEST_KERNELS := gpukern/cuda/testdata/ptx/probe.ptx gpukern/cuda/pubkey/testdata/ptx/arithmetic.ptx gpunet/testdata/ptx/servers.ptx
 
 kernels: $(KERNELS) $(TEST_KERNELS) ## compile the CUDA kernels to PTX (clang-19, no CUDA toolkit)
 
@@ -93,6 +93,10 @@ gpukern/cuda/testdata/ptx/%.ptx: gpukern/cuda/testdata/%.cu FORCE
 	clang-19 $(CUDA_FLAGS) --cuda-gpu-arch=sm_80 --cuda-feature=+ptx70 $< -o $@
 
 gpukern/cuda/pubkey/testdata/ptx/%.ptx: gpukern/cuda/pubkey/testdata/%.cu FORCE
+	@mkdir -p $(@D)
+	clang-19 $(CUDA_FLAGS) --cuda-gpu-arch=sm_80 --cuda-feature=+ptx70 $< -o $@
+
+gpunet/testdata/ptx/%.ptx: gpunet/testdata/%.cu FORCE
 	@mkdir -p $(@D)
 	clang-19 $(CUDA_FLAGS) --cuda-gpu-arch=sm_80 --cuda-feature=+ptx70 $< -o $@
 

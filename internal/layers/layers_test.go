@@ -121,6 +121,7 @@ rdma/program      : internal/programsocket metrics clock wire stack rdma rdma/cm
 shim              : internal/programsocket shim/ring metrics socket stack tcp tcp/cc wire clock
 shim/notify       : shim
 gpunet/queue      : shim/ring
+gpunet            : clock ring socket gpunet/queue
 collective/schedule:
 collective/numeric:
 collective/link   :
