@@ -1,6 +1,6 @@
 # Targets that compare Millrace with other implementations: their programs, suites and captures. None is part of `make test`.
 
-.PHONY: interop-rdma cache-tests crs-tests interop interop-bgp bgp-times interop-suricata interop-suricata-verify interop-gateway shim-sources interop-shim packetdrill llhttp h2spec bogo tlsfuzzer autobahn interop-quic peer-programs interop-peers test-vm interop-vhost pcap-oracle
+.PHONY: interop-convert interop-rdma cache-tests crs-tests interop interop-bgp bgp-times interop-suricata interop-suricata-verify interop-gateway shim-sources interop-shim packetdrill llhttp h2spec bogo tlsfuzzer autobahn interop-quic peer-programs interop-peers test-vm interop-vhost pcap-oracle
 
 PEER_PACKAGES  := chromium-headless-shell fonts-dejavu-core nginx-light clang-19 cmake
 
@@ -35,6 +35,10 @@ $(PYTHON_WEB):
 interop-gateway: $(PYTHON_WEB) ## gRPC, curl, nginx, node, PHP, Python, wrk, ab and h2load through the proxy: 100 000 calls, downloads of 1 GB
 	$(call install-packages,$(LOAD_PACKAGES))
 	MILLRACE_GRPC_CALLS=100000 MILLRACE_INTEROP=1G MILLRACE_PYTHON_WEB=$(abspath $(PYTHON_WEB)) $(GO) -C internal/testkit/interop test -count=1 -timeout 60m -v -run 'ThroughGateway' .
+
+interop-convert: ## convert the files of a folder (FILES), of nginx, HAProxy and Caddy, and print the table of docs/moving-in.md
+	@[ -n "$(FILES)" ] || { echo "name a folder: make interop-convert FILES=FOLDER"; exit 1; }
+	MILLRACE_CONVERT=$(abspath $(FILES)) $(GO) test -count=1 -v -run '^TestPublicFiles$$' ./internal/app/convert
 
 SHIM_PACKAGES := curl wget iperf3 nginx-light haproxy redis-server memcached postgresql openssh-client openssh-server openssl python3 libpython3.11-testsuite wrk util-linux \
 	default-jdk-headless openmpi-bin libopenmpi-dev nodejs tcl dpkg-dev
