@@ -98,7 +98,7 @@ func (f *frontend) decide(x *line, words []string) {
 	if !ok {
 		return
 	}
-	if r.fixed != nil && r.fixed.status == 403 && f.fromFile(x) {
+	if r.fixed != nil && r.fixed.status == 403 && f.fromFile(x) || r.fixed != nil && words[0] != "return" && f.rateDeny(x) {
 		return
 	}
 	v := f.h.condition(f.p, x.words)

@@ -70,6 +70,7 @@ type frontend struct {
 	sources *sources       // clients that are served at all
 	reached map[pos]bool   // items that are in the output
 	listed  *line          // whose clients are those of the line before it
+	limits  []string       // rate limits of every request
 }
 
 // fields translates the fields that are set for all requests of the frontend.
@@ -291,7 +292,7 @@ func (f *frontend) unknownBackend(x *line) {
 	if f.h.routing(f.p, x.words) && to != nil && !slices.ContainsFunc(to.lines, (*line).refuses) && slices.ContainsFunc(to.lines, func(l *line) bool {
 		return l.words[0] == "server" || l.words[0] == "server-template"
 	}) {
-		f.h.l.left(x.at, "its condition cannot be expressed", conditionRemedy)
+		f.h.l.left(x.at, "its condition cannot be expressed: it stays open, and its requests go to the next line that holds for them, or to default_backend", conditionRemedy)
 		return
 	}
 	f.closeWith(x, f.h.covering(f.p, x.words), "its condition cannot be expressed", conditionRemedy)

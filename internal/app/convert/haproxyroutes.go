@@ -75,6 +75,7 @@ func (f *frontend) route(listeners []string, tls int, hosts []string, items []it
 		r.matches = p.matches
 		f.decorate(r, tls, p)
 		g := p.guard
+		g.rateLimits = append(slices.Clone(g.rateLimits), f.limits...)
 		if g.sources == nil {
 			g.sources = f.sources
 		} else if f.sources != nil {
