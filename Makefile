@@ -131,4 +131,4 @@ generate-check:
 clean: ## remove what was built
 	rm -rf $(BIN) dist
 
-include internal/testkit/test.mk deploy/dist.mk internal/testkit/long.mk internal/testkit/interop/interop.mk gpukern/gpukern.mk pmd/dpdk/dpdk.mk rdma/verbs/verbs.mk
+include internal/testkit/test.mk deploy/dist.mk internal/testkit/long.mk internal/testkit/interop/interop.mk internal/testkit/interop/systemd.mk gpukern/gpukern.mk pmd/dpdk/dpdk.mk rdma/verbs/verbs.mk
