@@ -263,6 +263,41 @@ func TestIncrementServer(t *testing.T) {
 	}
 }
 
+// TestSlowPeer: a peer that does not read gets all later, and its FIN behind it. In between the block has a ring's bytes outstanding.
+func TestSlowPeer(t *testing.T) {
+	x := newBed(t, queue.Layout{Blocks: 1, Connections: 1, Ring: 4096}, 0)
+	c := x.dial(t).(*socket.TCPConn)
+	defer c.Close()
+	if err := c.SetReadBuffer(4096); err != nil {
+		t.Fatal(err)
+	}
+	var served *conn
+	x.server.stack.EnterLoop(0, func(socket.LoopStack) {
+		served = x.server.loops[0].blocks[0].conns[0]
+		if err := served.in.SetOptions(func(o *socket.TCPOptions) { o.SendBuffer = 4096 }); err != nil {
+			t.Error(err)
+		}
+	})
+	const n = 300_000
+	sent := make([]byte, n)
+	rand.NewChaCha8([32]byte{5}).Read(sent)
+	failed := make(chan error, 1)
+	go func() {
+		_, err := c.Write(sent)
+		failed <- errors.Join(err, c.CloseWrite())
+	}()
+	for waits := 0; waits == 0; time.Sleep(time.Millisecond) {
+		x.server.stack.EnterLoop(0, func(socket.LoopStack) { waits = len(served.backlog) })
+		if waits > 4096 {
+			t.Fatalf("%d bytes wait, of a ring of 4096", waits)
+		}
+	}
+	got, err := io.ReadAll(c)
+	if err = errors.Join(err, <-failed); err != nil || !bytes.Equal(got, sent) {
+		t.Errorf("%d bytes of %d, or others: %v", len(got), n, err)
+	}
+}
+
 // TestReset: a peer that resets in mid-message ends its own connection alone, and the slot is used again.
 func TestReset(t *testing.T) {
 	x := newBed(t, queue.Layout{Blocks: 1, Connections: 2, Ring: 1024}, 0)
