@@ -45,17 +45,23 @@ deps-run:
 deps-bench: deps
 	$(call install-packages,$(BENCH_PACKAGES))
 
-# The preloaded library of millrace exec (package shim embeds it). A build without a C compiler lacks it, and says so.
+# The preloaded library of millrace exec (package shim embeds it, compressed). A build without a C compiler lacks it, and says so.
 CC      ?= cc
-PRELOAD := shim/preload/build/libmillrace.so
-VERBSLIBS := $(addprefix rdma/verbs/build/,libibverbs.so.1 librdmacm.so.1 libmlx5.so.1 libefa.so.1)
+PRELOAD := shim/preload/build/libmillrace.so.gz
+VERBSLIBS := $(patsubst %,rdma/verbs/build/%.gz,libibverbs.so.1 librdmacm.so.1 libmlx5.so.1 libefa.so.1)
 
 preload: ## build the library of millrace exec (needs a C compiler)
 	@if command -v $(CC) >/dev/null; then $(MAKE) -s $(PRELOAD) $(VERBSLIBS); else echo "note: no C compiler ($(CC)), so millrace exec has no library"; rm -f $(PRELOAD) $(VERBSLIBS); fi
 
-$(PRELOAD): $(wildcard shim/preload/*.c shim/preload/*.h)
+shim/preload/build/.libmillrace.so: $(wildcard shim/preload/*.c shim/preload/*.h)
 	$(CC) -std=c11 -O2 -fPIC -shared -Wall -Wextra -Werror -fvisibility=hidden -o $@.new $(filter %.c,$^) -ldl
 	@mv $@.new $@
+
+$(PRELOAD) $(VERBSLIBS): %.gz:
+	@gzip -9nc $(@D)/.$(notdir $*) >$@.new && mv $@.new $@
+
+$(PRELOAD): shim/preload/build/.libmillrace.so
+$(VERBSLIBS): rdma/verbs/build/%.gz: rdma/verbs/build/.%
 
 build: preload ## build bin/millrace, static
 	@mkdir -p $(BIN)

@@ -25,16 +25,16 @@ dist: build ## tarballs, .deb, .rpm, a container image, bills of materials and c
 			-out $(CURDIR)/$(DIST)/$$p-$(DIST_VERSION)-linux.oci.tar $(foreach a,$(DIST_ARCHS),$(a)=$(CURDIR)/$(DIST)/stage/$$p-$(a)) || exit 1; done
 	@cd $(DIST) && sha256sum -- *.tar.gz *.oci.tar *.deb *.rpm *.json >SHA256SUMS && rm -rf stage && cat SHA256SUMS
 
-# One architecture: bin/millrace of this machine writes the manual pages and completions, which are the same everywhere. The library of
-# `millrace exec` is embedded where a C compiler for the architecture made it, as `make preload` does for this machine alone.
+# One architecture: bin/millrace of this machine writes the manual pages and completions, which are the same everywhere. The libraries of
+# `millrace exec` are embedded where a C compiler for the architecture made them, as `make preload` does for this machine alone.
 dist-arch: STAGE = $(DIST)/stage/millrace-$(ARCH)
 dist-arch: WAF = $(DIST)/stage/millrace-waf-$(ARCH)
 dist-arch:
 	@rm -rf $(STAGE) $(WAF) && mkdir -p $(STAGE)/usr/bin $(WAF)/usr/bin
-	@if [ $(ARCH) != "$$($(GO) env GOHOSTARCH)" ] && [ -e $(PRELOAD) ]; then mv $(PRELOAD) $(PRELOAD).host; fi; \
+	@host=$$(mktemp -d); if [ $(ARCH) != "$$($(GO) env GOHOSTARCH)" ]; then for f in $(PRELOAD) $(VERBSLIBS); do [ ! -e $$f ] || mv $$f $$host/; done; fi; \
 	GOARCH=$(ARCH) $(GO) -C cmd build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o ../$(STAGE)/usr/bin/millrace ./millrace && \
 	GOARCH=$(ARCH) $(GO) -C cmd build -trimpath -buildvcs=false -tags waf,no_fs_access -ldflags '$(LDFLAGS)' -o ../$(WAF)/usr/bin/millrace-waf ./millrace; status=$$?; \
-	if [ -e $(PRELOAD).host ]; then mv $(PRELOAD).host $(PRELOAD); fi; exit $$status
+	for f in $(PRELOAD) $(VERBSLIBS); do [ ! -e $$host/$${f##*/} ] || mv $$host/$${f##*/} $$f; done; rmdir $$host; exit $$status
 	@$(BIN)/millrace man --section 1 --dir $(STAGE)/usr/share/man/man1 >/dev/null
 	@$(BIN)/millrace man --section 5 --dir $(STAGE)/usr/share/man/man5 >/dev/null
 	@gzip -9n $(STAGE)/usr/share/man/man1/* $(STAGE)/usr/share/man/man5/*

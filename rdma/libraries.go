@@ -5,6 +5,9 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"io/fs"
+
+	"github.com/millrace/millrace/internal/packed"
 )
 
 //go:embed verbs/build
@@ -28,9 +31,12 @@ func Libraries() (folder string, files map[string][]byte, err error) {
 	files = map[string][]byte{}
 	sum := sha256.New()
 	for _, names := range libraries {
-		b, err := built.ReadFile("verbs/build/" + names[0])
-		if err != nil {
+		b, err := packed.Read(built, "verbs/build/"+names[0])
+		if errors.Is(err, fs.ErrNotExist) {
 			return "", nil, ErrNoLibrary
+		}
+		if err != nil {
+			return "", nil, err
 		}
 		sum.Write(b)
 		for _, name := range names {

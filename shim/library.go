@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"github.com/millrace/millrace/internal/packed"
 )
 
 //go:embed preload/build
@@ -21,11 +23,11 @@ var ErrNoLibrary = errors.New("shim: this build has no preloaded library: a C co
 
 // Library returns the preloaded library, an ELF file.
 func Library() ([]byte, error) {
-	b, err := built.ReadFile("preload/build/libmillrace.so")
-	if err != nil {
+	b, err := packed.Read(built, "preload/build/libmillrace.so")
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil, ErrNoLibrary
 	}
-	return b, nil
+	return b, err
 }
 
 // Unpack writes the library into a folder that only this user can write to, and returns its path. Programs load it from there,

@@ -27,6 +27,7 @@ internal/excerpt  :
 internal/heapfloor:
 internal/litref   :
 internal/logqueue :
+internal/packed   :
 internal/random   :
 internal/regfile  :
 internal/rtnl     :
@@ -113,12 +114,12 @@ stack             : packet wire ring clock pmd gpukern
 stack/host        : packet ring clock wire pmd gpukern ip tcp udp stack
 node/nexthop      : internal/rtnl
 node              : packet ring pmd pmd/* gpukern gpukern/choose gpukern/cuda gpukern/literal stack metrics internal/controlsocket internal/devargs internal/rtnl
-rdma              : packet clock wire pmd stack metrics node node/nexthop rdma/*
+rdma              : internal/packed packet clock wire pmd stack metrics node node/nexthop rdma/*
 socket            : packet ring clock wire pmd gpukern ip tcp tcp/stamp udp stack stack/host metrics
 shim/ring         :
 shim/ring/layoutgen:
 rdma/program      : internal/programsocket metrics clock wire stack rdma rdma/cm rdma/memory rdma/roce rdma/transport shim/ring
-shim              : internal/programsocket shim/ring metrics socket stack tcp tcp/cc wire clock
+shim              : internal/packed internal/programsocket shim/ring metrics socket stack tcp tcp/cc wire clock
 shim/notify       : shim
 gpunet/queue      : shim/ring
 gpunet            : clock ring socket gpunet/queue
