@@ -183,8 +183,8 @@ func served(t testing.TB, h http.HandlerFunc) *httptest.Server {
 
 // onEither are the tests of what is the same code over the kernel's sockets and the userspace stack.
 var onEither = map[string]func(t *testing.T){
-	"TestAClientOfHTTP3ThatTakesNoAnswerIsCut":  TestAClientOfHTTP3ThatTakesNoAnswerIsCut,
-	"TestRequestsOfHTTP3ThatEndLateAreLookedUp": TestRequestsOfHTTP3ThatEndLateAreLookedUp,
+	"TestAClientOfHTTP3ThatTakesNoAnswerIsCut":     TestAClientOfHTTP3ThatTakesNoAnswerIsCut,
+	"TestRequestsOfHTTP3ThatEndLateAreLookedUp":    TestRequestsOfHTTP3ThatEndLateAreLookedUp,
 	"TestRelaysHTTP3":                              TestRelaysHTTP3,
 	"TestHeadersOfHTTP3":                           TestHeadersOfHTTP3,
 	"TestWrongHeadersOfHTTP3":                      TestWrongHeadersOfHTTP3,
