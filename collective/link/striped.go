@@ -43,6 +43,7 @@ type rail struct {
 	flying   map[uint64]*outgoing // sent, and not acknowledged
 	inFlight int                  // their bytes
 	acks     []uint64             // to send
+	acking   bool                 // some are being written
 }
 
 // outgoing is a fragment that is not acknowledged.
@@ -155,7 +156,7 @@ func (l *Striped) next(r *rail) (acks []uint64, o *outgoing, ok bool) {
 			return nil, nil, false
 		}
 		if len(r.acks) > 0 {
-			acks, r.acks = r.acks, nil
+			acks, r.acks, r.acking = r.acks, nil, true
 		}
 		if len(l.queue) > 0 && r.inFlight < window {
 			o, l.queue = l.queue[0], l.queue[1:]
@@ -194,6 +195,12 @@ func (l *Striped) write(r *rail) {
 		if _, err := buffers.WriteTo(r.conn); err != nil {
 			l.lose(r, err)
 			return
+		}
+		if len(acks) > 0 {
+			l.mu.Lock()
+			r.acking = false
+			l.changed.Broadcast() // Flush waits for it
+			l.mu.Unlock()
 		}
 	}
 }
@@ -401,7 +408,7 @@ func (l *Striped) Flush(most time.Duration) {
 // pending reports whether something is not acknowledged, or an acknowledgement not written. With mu.
 func (l *Striped) pending() bool {
 	for _, r := range l.rails {
-		if !r.failed && (len(r.flying) > 0 || len(r.acks) > 0) {
+		if !r.failed && (len(r.flying) > 0 || len(r.acks) > 0 || r.acking) {
 			return true
 		}
 	}
