@@ -60,7 +60,7 @@ func TestUpgradesOfBothGateways(t *testing.T) {
 			r.awaitInStep()
 			// It dies while the old process still watches it, which takes a second, with time for the kernel to close its devices.
 			dies := filepath.Join(t.TempDir(), "dies")
-			r.must(os.WriteFile(dies, fmt.Appendf(nil, "#!/bin/sh\n(sleep 0.6; kill -9 $$) >/dev/null 2>&1 &\nexec %s \"$@\"\n", os.Args[0]), 0o755))
+			r.must(os.WriteFile(dies, fmt.Appendf(nil, "#!/bin/sh\n(sleep 0.4; kill -9 $$) >/dev/null 2>&1 &\nexec %s \"$@\"\n", os.Args[0]), 0o755))
 			r.allDownloads(4, func() {
 				if _, err := r.adminOf(r.site).Upgrade(t.Context(), admin.Upgrade{Binary: dies}); err == nil || !strings.Contains(err.Error(), "this gateway goes on") {
 					t.Errorf("an upgrade to a program that dies: %v", err)
