@@ -114,11 +114,7 @@ func (h handler) Tick(now clock.Time) clock.Time {
 	list := c.ready
 	c.ready = c.spare[:0]
 	for _, q := range list {
-		switch q.isReady = false; {
-		case q.closed:
-		case q.qp.Lingers(): // for one iteration, in which the programs of the completions run
-			c.makeReady(q)
-		default:
+		if q.isReady = false; !q.closed {
 			c.poll(now, q)
 		}
 	}

@@ -155,36 +155,3 @@ func TestAcknowledgementsAreCoalesced(t *testing.T) {
 		t.Error(diff)
 	}
 }
-
-// TestLingers: the acknowledgement of a message that has ended may wait once for the receiver's answer, and nothing else waits.
-func TestLingers(t *testing.T) {
-	lingers := func(what string, p *pair, want bool) {
-		t.Helper()
-		if got := p.b.qp.Lingers(); got != want || p.b.qp.Lingers() {
-			t.Errorf("%s: %v, want %v, and once at most", what, got, want)
-		}
-	}
-	p := newPair(t, options{})
-	give := func(pk roce.Packet, n int) {
-		t.Helper()
-		pk.DestQP, pk.PKey = p.b.qp.QPN(), defaultPKey
-		f := roce.Frame{Packet: pk}
-		f.Src, f.Payload = p.a.addr, make([]byte, n)
-		p.b.qp.Input(p.now, &f)
-	}
-	lingers("nothing", p, false)
-	give(roce.Packet{Opcode: roce.WriteOnly, PSN: 0, VA: vaBase, RKey: p.b.key, Length: 8, Flags: roce.AckReq}, 8)
-	lingers("a message", p, true)
-	p.b.poll()
-	give(roce.Packet{Opcode: roce.WriteFirst, PSN: 1, VA: vaBase, RKey: p.b.key, Length: 300, Flags: roce.AckReq}, 256)
-	lingers("half of a message", p, false)
-	give(roce.Packet{Opcode: roce.WriteLast, PSN: 2, Flags: roce.AckReq}, 44)
-	p.b.post(p.b.request(1, OpWrite, 0, 8, 0))
-	lingers("a message, and a request of its own", p, false)
-	p.b.poll()
-	give(roce.Packet{Opcode: roce.ReadRequest, PSN: 3, VA: vaBase, RKey: p.b.key, Length: 8, Flags: roce.AckReq}, 0)
-	lingers("a READ", p, false)
-	p.b.poll()
-	give(roce.Packet{Opcode: roce.SendOnly, PSN: 9, Flags: roce.AckReq}, 8)
-	lingers("a gap", p, false)
-}

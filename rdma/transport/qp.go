@@ -279,16 +279,6 @@ func (q *QP) Poll(now clock.Time, out Output) clock.Time {
 	return min(paced, q.pollSends(now, out))
 }
 
-// Lingers reports, once, that all the queue pair has to send is the acknowledgement of a message that has just ended. The caller polls it
-// a little later: a program that answers at once has its answer leave in the same batch. A QP that is polled without being asked sends
-// at once.
-func (q *QP) Lingers() bool {
-	r := &q.resp
-	lingers := r.ended && r.answers.size == 1 && r.answers.at(0).kind == answerAck && q.req.cur == q.req.tail && !r.cnpDue
-	r.ended = false
-	return lingers
-}
-
 // inputCNP handles a congestion notification of the peer (A17.9.3).
 func (q *QP) inputCNP(now clock.Time, f *roce.Frame) Reason {
 	switch {

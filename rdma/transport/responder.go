@@ -11,7 +11,6 @@ type responder struct {
 	psn      uint32 // of the next packet
 	msn      uint32 // messages that have completed
 	guesses  int    // of keys, with UC
-	ended    bool   // a message has, since the last Poll or Lingers
 	refused  bool   // the packet psn has had a NAK: those behind it are dropped without another (9.7.5.1.1)
 	msg      message
 	records  records // of READs and atomics, for repetitions
@@ -91,7 +90,7 @@ func (q *QP) inputExpected(p *roce.Packet) Reason {
 		r.psn = add(r.psn, 1)
 	}
 	if p.Opcode.Part().Has(roce.Ends) {
-		r.msn, r.ended = add(r.msn, 1), true
+		r.msn = add(r.msn, 1)
 	}
 	if k := p.Opcode.Kind(); p.Flags&roce.AckReq != 0 && k != roce.KindRead && k != roce.KindAtomic {
 		q.acknowledge(p.PSN)
