@@ -8,7 +8,9 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 make -s dist DIST_ARCHS="$arch" >"$work/first"
 git clone -q . "$work/copy"
-for folder in shim/preload/build rdma/verbs/build; do cp $folder/*.gz "$work/copy/$folder/" 2>/dev/null || true; done
+for folder in shim/preload/build rdma/verbs/build; do
+	cp $folder/.lib* "$work/copy/$folder/" 2>/dev/null && cp $folder/*.gz "$work/copy/$folder/" || true
+done
 make -s -C "$work/copy" dist DIST_ARCHS="$arch" | grep -v 'ing directory' >"$work/second"
 (cd dist && sha256sum -c --quiet SHA256SUMS)
 diff "$work/first" "$work/second"
