@@ -74,6 +74,16 @@ func (f *collectiveRank) kind() (collective.Kind, error) {
 	return k, nil
 }
 
+// kindAndSizes returns what the flags name: the operation, and the sizes of its vectors in bytes.
+func (f *collectiveRank) kindAndSizes() (collective.Kind, []int, error) {
+	kind, err := f.kind()
+	if err != nil {
+		return "", nil, err
+	}
+	sizes, err := f.sizes()
+	return kind, sizes, err
+}
+
 // sizes returns the powers of two from the smallest to the largest size, which is the last one.
 func (f *collectiveRank) sizes() (list []int, err error) {
 	if f.smallest < 1 || f.largest < f.smallest || f.largest > 1<<34 {
@@ -155,11 +165,7 @@ algorithm, seconds).`,
 	}
 	f.register(cmd)
 	cmd.RunE = command(func(ctx context.Context, _ []string) error {
-		kind, err := f.kind()
-		if err != nil {
-			return err
-		}
-		sizes, err := f.sizes()
+		kind, sizes, err := f.kindAndSizes()
 		if err != nil {
 			return err
 		}
@@ -221,11 +227,7 @@ bus_gb_per_second, estimated_us.`,
 	cmd.Flags().IntVarP(&iterations, "iters", "n", 0, "iterations (0: by size)")
 	cmd.Flags().BoolVar(&sweep, "sweep", false, "measure each algorithm")
 	cmd.RunE = command(func(ctx context.Context, _ []string) error {
-		kind, err := f.kind()
-		if err != nil {
-			return err
-		}
-		sizes, err := f.sizes()
+		kind, sizes, err := f.kindAndSizes()
 		if err != nil {
 			return err
 		}
